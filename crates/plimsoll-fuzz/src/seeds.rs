@@ -89,6 +89,20 @@ extenders:
   managedResources: [{name: example.com/x, ignoredByScheduler: true}]
 "#;
 
+/// Plugins that the file writes itself.
+const EXPRESSIONS: &str = r#"apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {multiPoint: {enabled: [{name: Expression/a}, {name: Expression/b, weight: 7}, {name: Expression/c}]}}
+  pluginConfig:
+  - name: Expression/a
+    args: {filter: 'pod.labels[?"team"].orValue("x") == node.labels[?"team"].orValue("x")', reason: node(s) of another team}
+  - name: Expression/b
+    args: {score: '100 - node.requested["cpu"] * 100 / node.allocatable["cpu"]'}
+  - name: Expression/c
+    args: {preEnqueue: '!("hold" in pod.labels) && pod.priority >= 0 || pod.requests["cpu"] < 100'}
+"#;
+
 /// `KubeSchedulerConfiguration` files.
 pub fn scheduler() -> Vec<Vec<u8>> {
     let head = serde_json::json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
@@ -98,7 +112,7 @@ pub fn scheduler() -> Vec<Vec<u8>> {
         file["profiles"] = Value::Array(vec![p]);
         file
     }));
-    out.extend(texts(&[SCHEDULER]));
+    out.extend(texts(&[SCHEDULER, EXPRESSIONS]));
     out
 }
 

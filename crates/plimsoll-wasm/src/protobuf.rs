@@ -65,7 +65,12 @@ impl Message {
 
     fn resources(&mut self, field: u32, resources: &Resources) {
         for (name, amount) in resources {
-            let quantity = if name == "cpu" { format!("{amount}m") } else { amount.to_string() };
+            let quantity = match amount {
+                // Whole CPUs as Kubernetes writes them.
+                milli if name == "cpu" && milli % 1000 == 0 => (milli / 1000).to_string(),
+                milli if name == "cpu" => format!("{milli}m"),
+                amount => amount.to_string(),
+            };
             self.message(field, |m| {
                 m.bytes(1, name.as_bytes());
                 m.message(2, |m| m.text(1, &quantity));
@@ -235,4 +240,152 @@ pub(crate) fn node_list<'a>(nodes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 /// A pod in protobuf, as guests get it.
 pub fn encode_pod(of: &Pod) -> std::sync::Arc<[u8]> {
     pod(of).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// A message as the embedded API server decodes it.
+    fn decoded(kind: &str, message: &[u8]) -> Value {
+        let mut unknown = Message::default();
+        unknown.message(1, |m| {
+            m.text(1, "v1");
+            m.text(2, kind);
+        });
+        unknown.bytes(2, message);
+        let body = [b"k8s\0", unknown.0.as_slice()].concat();
+        plimsoll_apimachinery::proto::decode_body(&body).expect("a message of the API")
+    }
+
+    fn strings(pairs: &[(&str, &str)]) -> StringMap {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    fn resources(pairs: &[(&str, i64)]) -> Resources {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect()
+    }
+
+    #[test]
+    fn pods_are_messages_of_the_api() {
+        let port = ContainerPort { host_port: 80, host_ip: "10.0.0.1".to_owned(), protocol: Protocol::Udp };
+        let container = |name: &str| Container {
+            name: name.to_owned(),
+            image: "i:1".to_owned(),
+            requests: resources(&[("cpu", 1500), ("memory", 64)]),
+            limits: resources(&[("example.com/gpu", 2)]),
+            ports: vec![port.clone()],
+            restart_policy: Some(RestartPolicy::Always),
+            ..Container::default()
+        };
+        let mut of = Pod {
+            name: "p".to_owned(),
+            namespace: "ns".to_owned(),
+            uid: "u".to_owned(),
+            labels: strings(&[("a", "b"), ("c", "")]),
+            owners: vec![OwnerRef {
+                api_version: "batch/v1".to_owned(),
+                kind: "Job".to_owned(),
+                name: "j".to_owned(),
+                uid: "v".to_owned(),
+                controller: true,
+            }],
+            creation_time: Time::from_seconds(1_700_000_000),
+            ..Pod::default()
+        };
+        let spec = &mut of.spec;
+        spec.node_name = "n".to_owned();
+        spec.scheduler_name = "s".to_owned();
+        spec.priority = -7;
+        spec.priority_class_name = "low".to_owned();
+        spec.node_selector = strings(&[("k", "v")]);
+        spec.containers = vec![container("c")];
+        spec.init_containers = vec![Container { restart_policy: None, ..container("i") }];
+        spec.tolerations = vec![Toleration {
+            key: "t".to_owned(),
+            operator: TolerationOperator::Exists,
+            value: String::new(),
+            effect: Some(TaintEffect::NoExecute),
+            ..Toleration::default()
+        }];
+        spec.overhead = resources(&[("cpu", 250)]);
+        spec.runtime_class_name = "r".to_owned();
+        spec.scheduling_gates = vec!["g".to_owned()];
+        spec.host_network = true;
+        of.status.nominated_node_name = "m".to_owned();
+        let shown = |name: &str| {
+            json!({
+                "name": name, "image": "i:1",
+                "resources": {"limits": {"example.com/gpu": "2"}, "requests": {"cpu": "1500m", "memory": "64"}},
+            })
+        };
+        let mut found = decoded("Pod", &pod(&of));
+        for (list, names) in [("containers", "c"), ("initContainers", "i")] {
+            let one = &mut found["spec"][list][0];
+            assert_eq!(one["ports"][0]["hostPort"], 80);
+            assert_eq!(
+                (&one["ports"][0]["hostIP"], &one["ports"][0]["protocol"]),
+                (&json!("10.0.0.1"), &json!("UDP"))
+            );
+            assert_eq!(one["restartPolicy"].as_str(), (list == "containers").then_some("Always"));
+            let rest = one.as_object_mut().expect("an object");
+            rest.retain(|field, _| matches!(field.as_str(), "name" | "image" | "resources"));
+            assert_eq!(*one, shown(names));
+        }
+        let metadata = json!({
+            "name": "p", "namespace": "ns", "uid": "u", "labels": {"a": "b", "c": ""},
+            "creationTimestamp": "2023-11-14T22:13:20Z",
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "v", "controller": true}],
+        });
+        assert_eq!(found["metadata"], metadata);
+        let spec = found["spec"].as_object_mut().expect("an object");
+        spec.retain(|field, _| !field.ends_with("ontainers"));
+        let want = json!({
+            "nodeName": "n", "schedulerName": "s", "priority": -7, "priorityClassName": "low", "nodeSelector": {"k": "v"},
+            "tolerations": [{"key": "t", "operator": "Exists", "effect": "NoExecute"}], "overhead": {"cpu": "250m"},
+            "runtimeClassName": "r", "schedulingGates": [{"name": "g"}], "hostNetwork": true,
+        });
+        assert_eq!(found["spec"], want);
+        assert_eq!(found["status"], json!({"phase": "Pending", "nominatedNodeName": "m"}));
+    }
+
+    #[test]
+    fn nodes_are_messages_of_the_api() {
+        let of = Node {
+            name: "n".to_owned(),
+            uid: "u".to_owned(),
+            labels: strings(&[("zone", "z")]),
+            unschedulable: true,
+            taints: vec![Taint {
+                key: "t".to_owned(),
+                value: "v".to_owned(),
+                effect: TaintEffect::PreferNoSchedule,
+            }],
+            allocatable: resources(&[("cpu", 4000), ("pods", 110)]),
+            images: vec![ImageState { names: vec!["a".to_owned(), "b".to_owned()], size_bytes: 1 << 40 }],
+            ..Node::default()
+        };
+        let message = node(&of);
+        let want = json!({
+            "metadata": {"name": "n", "uid": "u", "labels": {"zone": "z"}},
+            "spec": {"unschedulable": true, "taints": [{"key": "t", "value": "v", "effect": "PreferNoSchedule"}]},
+            "status": {
+                "allocatable": {"cpu": "4", "pods": "110"},
+                "images": [{"names": ["a", "b"], "sizeBytes": 1_i64 << 40}],
+            },
+        });
+        let mut found = decoded("Node", &message);
+        // Fields that are always there in Go.
+        let status = found["status"].as_object_mut().expect("an object");
+        status.retain(|field, _| !matches!(field.as_str(), "daemonEndpoints" | "nodeInfo"));
+        found
+            .as_object_mut()
+            .expect("an object")
+            .retain(|field, _| !matches!(field.as_str(), "kind" | "apiVersion"));
+        assert_eq!(found, want);
+        let list = decoded("NodeList", &node_list([message.as_slice(), &message].into_iter()));
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(2));
+        assert_eq!(list["items"][1]["metadata"], want["metadata"]);
+    }
 }
