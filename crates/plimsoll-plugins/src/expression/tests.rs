@@ -9,9 +9,12 @@ use plimsoll_cel::{Budget, Program, Value, from_json};
 use plimsoll_scheduler::args::Args;
 use plimsoll_scheduler::framework::{ArgsError, ExtensionPoint};
 use plimsoll_scheduler::{
-    Action, Config, Event, FeatureGates, PluginRef, PluginSet, Profile, Scheduler, UserPlugins,
+    Action, Config, Event, FeatureGates, PluginRef, PluginSet, Profile, Scheduler, UserPlugins, UserSet,
 };
-use plimsoll_state::model::{Container, Node, Pod, Taint, TaintEffect};
+use plimsoll_state::model::{
+    Container, LabelSelector, Node, Operator, Pod, Requirement, SpreadConstraint, Taint, TaintEffect,
+    UnsatisfiableAction,
+};
 use plimsoll_state::{ObjectEvent, Time};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
@@ -110,9 +113,12 @@ impl PodCase {
     }
 }
 
-/// A scheduler with instances of the plugin before all others that filter.
+/// A scheduler with instances of the plugin after all others that filter.
 fn scheduler(instances: &[(&str, Json)]) -> Scheduler {
-    let mut user = UserPlugins::default();
+    scheduler_with(UserPlugins::default(), instances)
+}
+
+fn scheduler_with(mut user: UserPlugins, instances: &[(&str, Json)]) -> Scheduler {
     let mut args = Args::default();
     for (name, values) in instances {
         let name = format!("Expression/{name}");
@@ -269,6 +275,39 @@ fn equal_nodes_are_evaluated_once() {
     step(&mut s, 2, &[node(3, 40)]);
     step(&mut s, 3, &[PodCase::new("last", &[("racks", "7")]).event()]);
     assert_eq!(evaluations(), 21, "made afresh once");
+}
+
+#[test]
+fn a_filter_that_runs_first_is_kept_for_pods_that_spread() {
+    let filter = json!({"filter": "int(node.labels['rack']) < 7"});
+    let first = PluginRef { name: "Expression/racks".to_owned(), weight: 0 };
+    let enabled = UserSet { enabled: vec![first], ..UserSet::default() };
+    let user = UserPlugins { points: vec![("filter".to_owned(), enabled)], ..UserPlugins::default() };
+    let mut s = scheduler_with(user, &[("racks", filter)]);
+    let node = |i: usize| NodeCase::new(&format!("n{i}"), &[("rack", &(i % 20).to_string())]).event();
+    step(&mut s, 0, &(0..200).map(node).collect::<Vec<_>>());
+    evaluations();
+    let app = Requirement { key: "app".to_owned(), operator: Operator::Exists, values: Vec::new() };
+    let pod = |i: usize| {
+        let mut event = PodCase::new(&format!("p{i}"), &[("app", "a")]).event();
+        if let ObjectEvent::PodUpsert(pod) = &mut event {
+            pod.spec.spread = vec![SpreadConstraint {
+                max_skew: 1,
+                topology_key: "rack".to_owned(),
+                when_unsatisfiable: UnsatisfiableAction::DoNotSchedule,
+                selector: Some(LabelSelector { requirements: vec![app.clone()] }),
+                min_domains: None,
+                honor_node_affinity: true,
+                honor_node_taints: false,
+                match_label_keys: Vec::new(),
+            }];
+        }
+        event
+    };
+    let pods: Vec<ObjectEvent> = (0..30).map(pod).collect();
+    // Racks from 7 on count as domains, so that each rack can take one more than those.
+    assert_eq!(binds(&step(&mut s, 1, &pods)).len(), 7);
+    assert!(evaluations() <= 5 * 20, "once for each class, not for each pod");
 }
 
 #[test]
