@@ -15,7 +15,7 @@ use std::rc::Rc;
 use plimsoll_engine::{Action, Engine, EngineConfig, Event, Unanswered};
 use plimsoll_jobs::ObjectStore;
 use plimsoll_queueing::{
-    Action as QueueAction, Event as QueueEvent, FairSharing, WaitForPodsReady, WorkloadKey,
+    Action as QueueAction, DeviceMapping, Event as QueueEvent, FairSharing, WaitForPodsReady, WorkloadKey,
 };
 use plimsoll_state::{Duration, Time};
 
@@ -24,6 +24,7 @@ use crate::api::{Kind, Watch};
 use crate::check::Seen;
 use crate::network::Network;
 use crate::scenario::Settings;
+use crate::scenario::devices::CLASS;
 use calls::Calls;
 use executor::Executor;
 use jobs::Jobs;
@@ -130,6 +131,11 @@ fn watched(settings: &Settings) -> impl Iterator<Item = Kind> {
     Kind::ALL.into_iter().filter(needed)
 }
 
+fn device_mapping() -> DeviceMapping {
+    let classes = vec![CLASS.to_owned()];
+    DeviceMapping { resource: "example.com/devices".to_owned(), classes, counters: Vec::new() }
+}
+
 fn pods_ready(settings: &Settings) -> WaitForPodsReady {
     let timeout = Duration::from_millis(settings.pods_ready);
     WaitForPodsReady {
@@ -154,6 +160,9 @@ impl Process {
             fair_sharing: settings.fair_sharing.then(FairSharing::default),
             watch_nodes: settings.topology,
             explain_every: Duration::from_millis(settings.explain_every),
+            device_mappings: settings.devices.then(device_mapping).into_iter().collect(),
+            // Devices count, and nothing covers them.
+            ignore_undeclared: settings.devices,
             wait_for_pods_ready: (settings.pods_ready > 0).then(|| pods_ready(&settings)),
             ..plimsoll_queueing::Config::default()
         };

@@ -48,7 +48,7 @@ pub fn add(scenario: &mut Scenario) {
     scenario.operations.sort_by_key(|o| o.at);
 }
 
-/// Jobs that no queue manages claim devices; slices, the class, templates and shared claims change.
+/// Jobs claim devices, those that no queue manages more often; slices, the class, templates and shared claims change.
 fn devices(scenario: &mut Scenario, rng: &mut Rng) {
     scenario.settings.devices = true;
     let nodes = scenario.plan.nodes.len();
@@ -59,16 +59,18 @@ fn devices(scenario: &mut Scenario, rng: &mut Rng) {
     let some = |rng: &mut Rng| if rng.chance(500) { enough } else { 1 + rng.below(4) as u8 };
     let devices = (0..nodes).map(|n| if n == 0 || extended { enough } else { some(rng) });
     scenario.plan.devices = devices.collect();
+    let queued = !scenario.settings.topology && rng.chance(600);
     for (_, spec) in submitted(scenario) {
         if spec.form != Form::Unmanaged && rng.chance(400) {
             spec.form = Form::Unmanaged;
             (spec.after, spec.window, spec.elastic) = (None, None, false);
         }
-        if spec.form == Form::Unmanaged && rng.chance(800) {
-            let own = |rng: &mut Rng| {
-                if rng.chance(600) { 1 + rng.below(u32::from(MOST_DEVICES)) as u8 } else { 0 }
-            };
-            let shared = |rng: &mut Rng| rng.chance(300);
+        // Kueue's topologies know no devices, and its quota no claims that pods share.
+        let queued = matches!(spec.form, Form::Job | Form::Pods) && queued && !spec.elastic;
+        let own =
+            |rng: &mut Rng| if rng.chance(600) { 1 + rng.below(u32::from(MOST_DEVICES)) as u8 } else { 0 };
+        let shared = |rng: &mut Rng| !queued && rng.chance(300);
+        if (queued || spec.form == Form::Unmanaged) && rng.chance(if queued { 400 } else { 800 }) {
             spec.claims = Claims { own: [own(rng), own(rng)], shared: [shared(rng), shared(rng)] };
         }
     }
