@@ -1,4 +1,8 @@
 //! Writes about pods that fail for a long time: when the fault ends, the API shows what was decided.
+//!
+//! The simulator (`plimsoll-sim`) does not replace these tests: its runs end when every pod has run, so that no condition and
+//! no nomination is left to compare, and its faults hit each write by chance. Here all writes of one kind fail, pods that
+//! never fit stay, and the records of the scheduler are compared.
 
 use crate::testing::Event;
 use plimsoll_state::ObjectEvent;
