@@ -153,7 +153,7 @@ impl Guest {
             Ok(running) => running,
             Err(error) => return Err(failed(&store, &error)),
         };
-        let mut instance = Instance { store, running };
+        let mut instance = Instance { store, running, exhausted: false };
         if self.has("_start")
             && let Err(error) = instance.run::<()>("_start")
             && error.downcast_ref::<Exit>() != Some(&Exit(0))
@@ -226,6 +226,7 @@ impl Answer {
 pub struct Instance {
     store: Store<Host>,
     running: Running,
+    exhausted: bool,
 }
 
 impl std::fmt::Debug for Instance {
@@ -235,11 +236,18 @@ impl std::fmt::Debug for Instance {
 }
 
 impl Instance {
+    /// Whether the last call executed all the instructions that it may.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.exhausted
+    }
+
     /// Calls a function of the interface.
     ///
     /// # Errors
     /// The text of the status: why the call failed, with what the guest wrote to its standard output before it.
     pub fn call(&mut self, function: &str, params: Params) -> Result<Answer, String> {
+        #[cfg(test)]
+        crate::tests::CALLS.with(|n| n.set(n.get() + 1));
         let host = self.store.data_mut();
         host.params = params;
         host.results = Results::default();
@@ -255,7 +263,10 @@ impl Instance {
                 self.log(&results);
                 Ok(Answer { value, results })
             }
-            Err(error) => Err(decorated(&self.store, function, &error)),
+            Err(error) => {
+                self.exhausted = error.downcast_ref::<Trap>() == Some(&Trap::OutOfFuel);
+                Err(decorated(&self.store, function, &error))
+            }
         }
     }
 

@@ -221,7 +221,7 @@ impl Plugin for GuestPlugin {
                 }
             }
         }
-        let failed = None;
+        let failed = RefCell::new(None);
         PreFilterResult::Go {
             nodes,
             state: Box::new(Filtering { pool: Arc::clone(pool), token, pod: current, failed }),
@@ -364,13 +364,14 @@ struct Filtering {
     pool: Arc<Pool>,
     token: Token,
     pod: Arc<[u8]>,
-    /// What AddPod or RemovePod returned, if no success: it is the verdict on all nodes.
-    failed: Option<Status>,
+    /// What AddPod or RemovePod returned, if no success, or why a call failed: it is the verdict on all nodes from then on, so
+    /// that a guest that loops does so once in a cycle.
+    failed: RefCell<Option<Status>>,
 }
 
 impl Filtering {
     fn change(&mut self, function: &str, cluster: &Cluster, (other, node): (PodId, NodeId)) {
-        if !self.pool.guest.has(function) || self.failed.is_some() {
+        if !self.pool.guest.has(function) || self.failed.borrow().is_some() {
             return;
         }
         let params = Params { target_pod: encoded(cluster, other), ..self.params(cluster, node) };
@@ -379,7 +380,7 @@ impl Filtering {
             Err(text) => Status::error(text),
         };
         if !status.is_success() {
-            self.failed = Some(status);
+            self.failed = RefCell::new(Some(status));
         }
     }
 
@@ -391,7 +392,7 @@ impl Filtering {
 
 impl FilterState for Filtering {
     fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
-        if let Some(status) = &self.failed {
+        if let Some(status) = &*self.failed.borrow() {
             return status.clone();
         }
         if !self.pool.guest.has("filter") {
@@ -399,7 +400,7 @@ impl FilterState for Filtering {
         }
         match self.pool.call(self.token, "filter", self.params(cluster, node)) {
             Ok(answer) => status(answer.low(), &answer.results.reason),
-            Err(text) => Status::error(text),
+            Err(text) => self.failed.borrow_mut().insert(Status::error(text)).clone(),
         }
     }
 

@@ -15,6 +15,10 @@ const MAX_BINDING: usize = 64;
 /// Most instances that are kept for later.
 const MAX_FREE: usize = 4;
 
+/// How long a guest is not called after a call that executed all instructions it may, in nanoseconds: the scheduler does
+/// other work meanwhile, and within one step there is one such call.
+const PAUSE: i64 = 10_000_000_000;
+
 /// A cycle of a pod; `None`: not known, PreFilter is called again.
 pub(crate) type Token = Option<u64>;
 
@@ -33,6 +37,21 @@ struct Slots {
     tokens: u64,
     nodes: Arc<Nodes>,
     nodes_version: u64,
+    /// Until when the guest is not called, and why.
+    paused: Option<(i64, String)>,
+}
+
+impl Slots {
+    /// Fails while the guest is not called.
+    fn check_pause(&mut self, now: i64) -> Result<(), String> {
+        match self.paused.take() {
+            Some((until, why)) if now < until => {
+                self.paused = Some((until, why.clone()));
+                Err(why)
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The instances of one plugin.
@@ -75,11 +94,12 @@ impl Pool {
     /// Calls the instance for scheduling cycles.
     pub(crate) fn call(&self, token: Token, function: &str, params: Params) -> Result<Answer, String> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.check_pause(params.now)?;
         let mut slot = match slots.scheduling.take() {
             Some(slot) => slot,
             None => self.make(&mut slots, params.now)?,
         };
-        let answer = self.call_in(&mut slot, token, function, params)?;
+        let answer = self.call_in(&mut slots.paused, &mut slot, token, (function, params))?;
         slots.scheduling = Some(slot);
         Ok(answer)
     }
@@ -92,11 +112,12 @@ impl Pool {
         params: Params,
     ) -> Result<Answer, String> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.check_pause(params.now)?;
         let Some(mut slot) = slots.binding.remove(uid) else {
             drop(slots);
             return self.call(token, function, params);
         };
-        let answer = self.call_in(&mut slot, token, function, params)?;
+        let answer = self.call_in(&mut slots.paused, &mut slot, token, (function, params))?;
         slots.binding.insert(uid.to_owned(), slot);
         Ok(answer)
     }
@@ -111,6 +132,23 @@ impl Pool {
 
     /// After an error the slot is to be dropped.
     fn call_in(
+        &self,
+        paused: &mut Option<(i64, String)>,
+        slot: &mut Slot,
+        token: Token,
+        (function, params): (&str, Params),
+    ) -> Result<Answer, String> {
+        let now = params.now;
+        let answer = self.call_with_state(slot, token, function, params);
+        if let Err(why) = &answer
+            && slot.instance.is_exhausted()
+        {
+            *paused = Some((now.saturating_add(PAUSE), why.clone()));
+        }
+        answer
+    }
+
+    fn call_with_state(
         &self,
         slot: &mut Slot,
         token: Token,

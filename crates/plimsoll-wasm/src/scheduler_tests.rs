@@ -14,6 +14,7 @@ use plimsoll_state::{ObjectEvent, Time};
 use serde_json::{Value, json};
 
 use crate::register;
+use crate::tests::CALLS;
 
 /// Imports that the guests below use, and places for texts: the node's name at 1000.
 const HEAD: &str = r#"
@@ -235,6 +236,23 @@ fn a_guest_that_fails_ends_the_attempt_and_nothing_else() {
     let mut s = scheduler(&[body]).unwrap();
     assert!(step(&mut s, 1, &[pod("p")]).concat().starts_with("p on "));
     assert!(step(&mut s, 2, &[pod("q")]).concat().starts_with("q on "));
+}
+
+#[test]
+fn a_guest_fails_once_in_an_attempt() {
+    for function in ["filter", "score"] {
+        let result = if function == "filter" { "i32" } else { "i64" };
+        let body = format!(r#"(func (export "{function}") (result {result}) (loop (br 0)) (unreachable))"#);
+        let mut s = scheduler(&[&body]).unwrap();
+        CALLS.with(|n| n.set(0));
+        assert_eq!(step(&mut s, 1, &[pod("p")]).len(), 1);
+        assert_eq!(CALLS.with(std::cell::Cell::get), 1, "{function}: three nodes, one call");
+        let pods: Vec<ObjectEvent> = (0..20).map(|i| pod(&format!("q{i}"))).collect();
+        assert_eq!(step(&mut s, 5, &pods).len(), 20);
+        assert_eq!(CALLS.with(std::cell::Cell::get), 1, "{function}: the guest is not called for a while");
+        assert!(!step(&mut s, 12, &[pod("r")]).is_empty());
+        assert_eq!(CALLS.with(std::cell::Cell::get), 2, "{function}: once more");
+    }
 }
 
 #[test]

@@ -8,6 +8,11 @@ use plimsoll_state::model::{Node, Pod};
 
 use crate::{Answer, Guest, Instance, Nodes, Params, Settings, encode_pod};
 
+thread_local! {
+    /// How many calls of guests there were on this thread.
+    pub static CALLS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 const MEMORY: &str = r#"(memory (export "memory") 1)"#;
 
 fn guest(body: &str) -> Result<Guest, String> {
