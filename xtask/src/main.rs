@@ -4,6 +4,7 @@ mod chaos;
 mod deploy;
 mod example;
 mod instructions;
+mod mutations;
 mod picture;
 mod protobuf;
 mod schemas;
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
             _ => Err(anyhow::anyhow!("usage: cargo xtask protobuf --from DIR")),
         },
         _ => Err(anyhow::anyhow!(
-            "usage: cargo xtask tidy [--update]    check the house rules; lower the lists of exceptions\n       cargo xtask deploy     make the generated manifests of deploy/\n       cargo xtask picture    draw Workloads (JSON on standard input) as SVG\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers\n       cargo xtask instructions [--bless]    count the instructions of placement, or make the baseline\n       cargo xtask chaos [--duration 10m] [--seed N]    run two replicas against an API server that misbehaves\n       cargo xtask simulate [--seeds N] [--minutes M] [--from SEED] [--checked]    play seeds in virtual time, with faults"
+            "usage: cargo xtask tidy [--update]    check the house rules; lower the lists of exceptions\n       cargo xtask deploy     make the generated manifests of deploy/\n       cargo xtask picture    draw Workloads (JSON on standard input) as SVG\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers\n       cargo xtask instructions [--bless]    count the instructions of placement, or make the baseline\n       cargo xtask chaos [--duration 10m] [--seed N]    run two replicas against an API server that misbehaves\n       cargo xtask simulate [--seeds N] [--minutes M] [--from SEED] [--checked]    play seeds in virtual time, with faults\n       cargo xtask simulate --mutations [NAME]    take mends out of the sources, which seeds have to find"
         )),
     };
     match result {

@@ -10,6 +10,9 @@ use crate::example;
 /// Runs it with the given arguments. `--checked` builds with debug assertions: the engine then compares its derived state
 /// with a rebuild after every step, which takes many times as long.
 pub fn run(root: &Path, args: &[String]) -> Result<()> {
+    if args.first().is_some_and(|a| a == "--mutations") {
+        return crate::mutations::run(root, args.get(1..).unwrap_or_default());
+    }
     let checked = args.iter().any(|a| a == "--checked");
     // Together with the binary, so that both share what they depend on: the gate has built that by then.
     let how: &[&str] = if checked {

@@ -1,0 +1,100 @@
+//! `cargo xtask simulate --mutations [NAME…]`: takes one mend after the other out of the sources, and has the simulator find that
+//! out by seeds. The mutations are the files of `crates/plimsoll-sim/mutations`: why, the source after `---`, what is there
+//! now, and after `+++` what is there instead. A mutation that no seed finds says what the simulator does not look for.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::example;
+
+const DIRECTORY: &str = "crates/plimsoll-sim/mutations";
+/// Seeds that each mutation has to be found by.
+const SEEDS: &[&str] = &["--from", "2026112200000", "--seeds", "400", "--no-shrink"];
+
+/// A mutation.
+#[derive(Debug, PartialEq, Eq)]
+struct Mutation<'a> {
+    file: &'a str,
+    from: &'a str,
+    to: &'a str,
+}
+
+fn parse(text: &str) -> Option<Mutation<'_>> {
+    let (_, rest) = text.split_once("--- ")?;
+    let (file, rest) = rest.split_once('\n')?;
+    let (from, to) = rest.split_once("\n+++\n")?;
+    Some(Mutation { file, from, to: to.strip_suffix('\n').unwrap_or(to) })
+}
+
+/// A source that has a mutation until this is dropped.
+struct Mutated {
+    file: PathBuf,
+    whole: String,
+}
+
+impl Mutated {
+    fn new(root: &Path, mutation: &Mutation<'_>) -> Result<Self> {
+        let file = root.join(mutation.file);
+        let whole = std::fs::read_to_string(&file).with_context(|| mutation.file.to_owned())?;
+        let found = whole.matches(mutation.from).count();
+        ensure!(found == 1, "{} has the text of the mutation {found} times instead of once", mutation.file);
+        std::fs::write(&file, whole.replacen(mutation.from, mutation.to, 1))?;
+        Ok(Self { file, whole })
+    }
+}
+
+impl Drop for Mutated {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::write(&self.file, &self.whole) {
+            eprintln!("{} keeps a mutation: {e}", self.file.display());
+        }
+    }
+}
+
+/// Tries the mutations of these names, or all.
+///
+/// # Errors
+/// When one can't be made, does not build, or is not found.
+pub fn run(root: &Path, names: &[String]) -> Result<()> {
+    let files = std::fs::read_dir(root.join(DIRECTORY)).context(DIRECTORY)?;
+    let mut files: Vec<PathBuf> = files.map(|f| Ok(f?.path())).collect::<Result<_>>()?;
+    files.sort();
+    let name = |f: &PathBuf| f.file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    files.retain(|f| names.is_empty() || names.contains(&name(f)));
+    let mut missed = Vec::new();
+    for file in &files {
+        let text = std::fs::read_to_string(file)?;
+        let Some(mutation) = parse(&text) else { bail!("{} is no mutation", file.display()) };
+        let mutated = Mutated::new(root, &mutation)?;
+        let program = example::build(root, "simulate", &["--package", "plimsoll-sim", "--release"])?;
+        drop(mutated);
+        let status = Command::new(program).args(SEEDS).stdout(Stdio::null()).status().context("simulate")?;
+        println!("{}: {}", name(file), if status.success() { "not found" } else { "found" });
+        if status.success() {
+            missed.push(name(file));
+        }
+    }
+    ensure!(missed.is_empty(), "no seed finds {}", missed.join(", "));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each mutation can be made: its text is in the source once.
+    #[test]
+    fn the_mutations_are_of_these_sources() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for file in std::fs::read_dir(root.join(DIRECTORY)).unwrap() {
+            let file = file.unwrap().path();
+            let text = std::fs::read_to_string(&file).unwrap();
+            let mutation = parse(&text).unwrap_or_else(|| panic!("{} is no mutation", file.display()));
+            let source = std::fs::read_to_string(root.join(mutation.file)).unwrap();
+            assert_eq!(source.matches(mutation.from).count(), 1, "{}", file.display());
+            assert_ne!(mutation.from, mutation.to, "{}", file.display());
+        }
+    }
+}
