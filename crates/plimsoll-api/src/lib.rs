@@ -1,12 +1,12 @@
-//! Wire types and their way into and out of the engine: Kueue kinds, lean Pods and Nodes, configuration
-//! files, quantities; object → event, action → patch. No async, no network.
+//! Wire types and their way into and out of the engine: Kueue kinds, lean Pods and Nodes, quantities; object → event,
+//! action → patch. No async, no network.
 
 pub mod conditions;
-pub mod config;
 pub mod content;
 pub mod convert;
 pub mod crds;
 pub mod device_cel;
+pub mod duration;
 pub mod event;
 pub mod execution;
 pub mod json;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_api::config::ClientConnection;
 use plimsoll_api::lanes::Group;
 use plimsoll_client::Supervisor;
+use plimsoll_config::ClientConnection;
 use plimsoll_engine::EngineConfig;
 use tokio_util::sync::CancellationToken;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
-use plimsoll_api::config;
+use plimsoll_config as config;
 use plimsoll_jobs::Config as JobsConfig;
 use plimsoll_jobs::integrations::INTEGRATIONS;
 use plimsoll_runtime::{Roles, Settings};

@@ -47,7 +47,7 @@ fn level(text: &str) -> Result<LevelFilter, String> {
         // tracing also parses numbers and the empty string as levels.
         Ok(level) if LEVELS.iter().any(|l| l.eq_ignore_ascii_case(text)) => Ok(level),
         _ => {
-            let near = plimsoll_api::config::nearest(text, LEVELS);
+            let near = plimsoll_config::nearest(text, LEVELS);
             let hint = near.map_or(String::new(), |n| format!(" (did you mean {n:?}?)"));
             Err(format!("unknown level {text:?}{hint}; {FORMS}"))
         }

@@ -33,8 +33,7 @@ pub struct Seen {
 
 impl Harness {
     pub fn new(row: &Value) -> Result<Self, String> {
-        let queueing =
-            plimsoll_api::config::kueue::queueing(&row["configuration"]).map_err(|e| e.to_string())?;
+        let queueing = plimsoll_config::kueue::queueing(&row["configuration"]).map_err(|e| e.to_string())?;
         let now = row["now"].as_str().unwrap_or("2026-01-01T10:00:00Z");
         let now: jiff::Timestamp = now.parse().map_err(|e| format!("now: {e}"))?;
         let engine = Engine::new(EngineConfig { scheduler: None, queueing: Some(queueing), joint: false });

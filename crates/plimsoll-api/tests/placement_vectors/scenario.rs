@@ -44,7 +44,7 @@ pub fn event(object: &Value) -> Result<ObjectEvent, String> {
 pub fn profile(v: &Value) -> Result<Profile, String> {
     match v.get("profile") {
         None => Ok(Profile::default()),
-        Some(p) => plimsoll_api::config::scheduler::profile_from_value(p.clone()).map_err(|e| e.to_string()),
+        Some(p) => plimsoll_config::scheduler::profile_from_value(p.clone()).map_err(|e| e.to_string()),
     }
 }
 

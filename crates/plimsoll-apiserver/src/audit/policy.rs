@@ -1,6 +1,6 @@
 //! Audit policies: which requests are recorded, and how much of them (`audit.k8s.io/v1` Policy, `k8s.io/apiserver/pkg/audit/policy`).
 
-use plimsoll_api::config::{ConfigError, check_kind, decode, parse};
+use plimsoll_config::{ConfigError, check_kind, decode, parse};
 use serde::{Deserialize, Serialize};
 
 use crate::auth::{Attributes, User};

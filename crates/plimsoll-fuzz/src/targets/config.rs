@@ -8,8 +8,8 @@ use plimsoll_state::Time;
 pub fn scheduler(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let registry = plimsoll_plugins::registry();
-    let read = plimsoll_api::config::scheduler::read_with_registry;
-    let Ok(config) = read(text, plimsoll_api::config::scheduler::Gates::default(), &registry) else { return };
+    let read = plimsoll_config::scheduler::read_with_registry;
+    let Ok(config) = read(text, plimsoll_config::scheduler::Gates::default(), &registry) else { return };
     let mut engine = Engine::new(EngineConfig { scheduler: Some(config), queueing: None, joint: false });
     let mut events = Vec::new();
     for i in 0..3 {
@@ -33,7 +33,7 @@ pub fn scheduler(bytes: &[u8]) {
 /// Reads a Kueue `Configuration`; what is accepted must run.
 pub fn kueue(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let Ok(config) = plimsoll_api::config::kueue::read(text, "kueue-system") else { return };
+    let Ok(config) = plimsoll_config::kueue::read(text, "kueue-system") else { return };
     let mut engine =
         Engine::new(EngineConfig { scheduler: None, queueing: Some(config.queueing), joint: false });
     let namespace = plimsoll_queueing::Event::NamespaceUpsert("ns".to_owned(), Default::default());

@@ -1,7 +1,7 @@
 //! Whole clusters as JSON, through the conversions into the engine.
 
-use plimsoll_api::config::{kueue as kueue_config, scheduler};
 use plimsoll_api::{convert, kueue};
+use plimsoll_config::{kueue as kueue_config, scheduler};
 use plimsoll_engine::{Action, Engine, EngineConfig, Event};
 use plimsoll_state::ObjectEvent;
 use plimsoll_state::{Answer, Duration, Time};

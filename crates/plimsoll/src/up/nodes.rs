@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use plimsoll_api::config;
 use plimsoll_apimachinery::{Gvk, Kind, builtin, decode};
+use plimsoll_config as config;
 use plimsoll_kubelet::nodes::{Shape, complete, node};
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! Checks of values, with upstream's texts (`pkg/scheduler/apis/config/validation`).
 
 use super::wire::{Configuration, LeaderElection};
-use crate::config::kueue::duration;
+use plimsoll_api::duration::parse as duration;
 use plimsoll_scheduler::args::Args;
 use plimsoll_scheduler::{ExtensionPoint, PluginSet, Profile, Registry, UserPlugins};
 
@@ -91,7 +91,7 @@ pub(super) fn plugins(user: &UserPlugins, registry: &Registry, path: &str, error
             }
             // Upstream accepts a negative weight, which ranks the worst node first.
             if p.weight < 0 {
-                errors.push(format!("{at}.weight: Invalid value: {}: {}", p.weight, crate::config::NEGATIVE));
+                errors.push(format!("{at}.weight: Invalid value: {}: {}", p.weight, crate::NEGATIVE));
             }
         }
     }

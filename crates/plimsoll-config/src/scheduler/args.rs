@@ -4,7 +4,7 @@
 use super::errors::Errors;
 use super::wire::PluginConfig;
 use super::{affinity, spread, validate};
-use crate::config::kueue::duration;
+use plimsoll_api::duration::parse as duration;
 use plimsoll_scheduler::Registry;
 use plimsoll_scheduler::args::{Args, ResourceWeight, StrategyKind};
 use serde::Deserialize;
@@ -268,7 +268,7 @@ fn fit(raw: Fit, args: &mut Args, e: &mut Errors<'_>) {
         Some("RequestedToCapacityRatio") => StrategyKind::RequestedToCapacityRatio,
         Some(other) => {
             let supported = ["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"];
-            e.add("scoringStrategy.type", crate::config::unsupported(other, &supported));
+            e.add("scoringStrategy.type", crate::unsupported(other, &supported));
             StrategyKind::LeastAllocated
         }
     };

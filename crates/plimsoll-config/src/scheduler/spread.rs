@@ -3,11 +3,12 @@
 use plimsoll_scheduler::args::Args;
 use plimsoll_state::model::UnsatisfiableAction;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::errors::Errors;
-use crate::config::selector::LabelSelector;
-use crate::config::unsupported;
-use crate::{convert, lean};
+use crate::selector::LabelSelector;
+use crate::unsupported;
+use plimsoll_api::convert;
 
 const ACTIONS: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];
 const POLICIES: [&str; 2] = ["Honor", "Ignore"];
@@ -63,7 +64,7 @@ pub(super) fn read(raw: TopologySpread, args: &mut Args, e: &mut Errors<'_>) {
         if e.list.len() > before {
             continue;
         }
-        match convert::spread(lean(c)) {
+        match convert::spread_from_value(&in_pods(&c)) {
             Ok(c) => {
                 let same = |o: &plimsoll_state::model::SpreadConstraint| {
                     o.topology_key == c.topology_key && o.when_unsatisfiable == c.when_unsatisfiable
@@ -112,15 +113,14 @@ fn check(c: &Constraint, field: &str, e: &mut Errors<'_>) {
     }
 }
 
-fn lean(c: Constraint) -> lean::pod::Spread {
-    lean::pod::Spread {
-        max_skew: Some(c.max_skew),
-        topology_key: Some(c.topology_key),
-        when_unsatisfiable: Some(c.when_unsatisfiable),
-        label_selector: None,
-        min_domains: c.min_domains,
-        node_affinity_policy: c.node_affinity_policy,
-        node_taints_policy: c.node_taints_policy,
-        match_label_keys: c.match_label_keys,
-    }
+fn in_pods(c: &Constraint) -> Value {
+    json!({
+        "maxSkew": c.max_skew,
+        "topologyKey": c.topology_key,
+        "whenUnsatisfiable": c.when_unsatisfiable,
+        "minDomains": c.min_domains,
+        "nodeAffinityPolicy": c.node_affinity_policy,
+        "nodeTaintsPolicy": c.node_taints_policy,
+        "matchLabelKeys": c.match_label_keys,
+    })
 }

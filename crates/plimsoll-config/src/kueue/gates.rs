@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_queueing::Gates;
 
-use crate::config::nearest;
+use crate::nearest;
 
 /// What setting a gate does here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

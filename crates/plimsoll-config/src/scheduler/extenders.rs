@@ -1,7 +1,7 @@
 //! HTTP extenders: section `extenders` (`pkg/scheduler/apis/config/types.go`, type `Extender`).
 
 use super::wire;
-use crate::config::kueue::duration;
+use plimsoll_api::duration::parse as duration;
 use plimsoll_scheduler::{Extender, ExtenderTls, Profile};
 use plimsoll_state::Duration;
 
@@ -46,7 +46,7 @@ pub(super) fn validate(list: &[wire::Extender], errors: &mut Vec<String>) {
                 "{path}.weight: Invalid value: {weight}: must not be greater than {MAX_WEIGHT}"
             ));
         } else if weight < 0 && !set(&e.prioritize_verb) {
-            errors.push(format!("{path}.weight: Invalid value: {weight}: {}", crate::config::NEGATIVE));
+            errors.push(format!("{path}.weight: Invalid value: {weight}: {}", crate::NEGATIVE));
         }
         binders += usize::from(set(&e.bind_verb));
         if let Some(text) = e.http_timeout.as_deref()

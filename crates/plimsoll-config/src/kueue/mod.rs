@@ -25,7 +25,8 @@ pub use super::ConfigError;
 use super::check_kind;
 use super::selector::LabelSelector as WireSelector;
 use super::{ClientConnection, NEGATIVE, decode};
-use crate::quantity::Quantity;
+use plimsoll_api::duration::parse as duration;
+use plimsoll_api::quantity::Quantity;
 
 /// A configuration, with defaults filled in.
 #[derive(Clone, Debug)]
@@ -429,37 +430,4 @@ fn managed_namespaces(raw: Option<&WireSelector>, own: &str, errors: &mut Errors
         }
     }
     selector
-}
-
-/// A duration as Go writes it: `1h30m`, `500ms`, `0`.
-pub fn duration(text: &str) -> Option<Duration> {
-    if text == "0" {
-        return Some(Duration::ZERO);
-    }
-    let (sign, mut rest) = match text.strip_prefix('-') {
-        Some(r) => (-1, r),
-        None => (1, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest.is_empty() {
-        return None;
-    }
-    let mut nanos = 0i64;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..end].parse().ok()?;
-        rest = &rest[end..];
-        let unit_end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let unit = match &rest[..unit_end] {
-            "ns" => 1.0,
-            "us" | "µs" | "μs" => 1e3,
-            "ms" => 1e6,
-            "s" => 1e9,
-            "m" => 60e9,
-            "h" => 3600e9,
-            _ => return None,
-        };
-        nanos = nanos.checked_add((number * unit) as i64)?;
-        rest = &rest[unit_end..];
-    }
-    Some(Duration(sign * nanos))
 }

@@ -3,11 +3,12 @@
 
 use plimsoll_state::model::NodeAffinity as Model;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::errors::Errors;
-use crate::config::selector::Requirement;
-use crate::config::unsupported;
-use crate::{convert, lean};
+use crate::selector::Requirement;
+use crate::unsupported;
+use plimsoll_api::convert;
 
 const OPERATORS: [&str; 6] = ["DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn"];
 
@@ -46,20 +47,23 @@ pub(super) fn read(raw: NodeAffinity, e: &mut Errors<'_>) -> Option<Model> {
     let at = "addedAffinity.requiredDuringSchedulingIgnoredDuringExecution";
     let required = raw.required.map(|r| {
         let each = r.node_selector_terms.into_iter().enumerate();
-        let terms = each.map(|(i, t)| term(t, &format!("{at}.nodeSelectorTerms[{i}]"), e)).collect();
-        lean::selector::NodeSelector { node_selector_terms: Some(terms) }
+        let terms = each.map(|(i, t)| term(t, &format!("{at}.nodeSelectorTerms[{i}]"), e));
+        json!({"nodeSelectorTerms": terms.collect::<Vec<_>>()})
     });
     let at = "addedAffinity.preferredDuringSchedulingIgnoredDuringExecution";
     let each = raw.preferred.unwrap_or_default().into_iter().enumerate();
-    let preferred = each.map(|(i, p)| lean::pod::PreferredTerm {
-        weight: Some(p.weight),
-        preference: Some(term(p.preference, &format!("{at}[{i}].preference"), e)),
+    let preferred = each.map(|(i, p)| {
+        json!({"weight": p.weight, "preference": term(p.preference, &format!("{at}[{i}].preference"), e)})
     });
-    let affinity = lean::pod::NodeAffinity { required, preferred: Some(preferred.collect()) };
+    let preferred: Vec<Value> = preferred.collect();
+    let affinity = json!({
+        "requiredDuringSchedulingIgnoredDuringExecution": required,
+        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+    });
     if e.list.len() > before {
         return None;
     }
-    match convert::node_affinity(affinity) {
+    match convert::node_affinity_from_value(&affinity) {
         Ok(model) => Some(model),
         Err(error) => {
             e.add("addedAffinity", error);
@@ -68,22 +72,18 @@ pub(super) fn read(raw: NodeAffinity, e: &mut Errors<'_>) -> Option<Model> {
     }
 }
 
-fn term(raw: Term, at: &str, e: &mut Errors<'_>) -> lean::selector::NodeSelectorTerm {
+fn term(raw: Term, at: &str, e: &mut Errors<'_>) -> Value {
     let mut list = |list: Vec<Requirement>, field: &str| {
         for (i, r) in list.iter().enumerate() {
             if !OPERATORS.contains(&r.operator.as_str()) {
                 e.add(&format!("{at}.{field}[{i}].operator"), unsupported(&r.operator, &OPERATORS));
             }
         }
-        let lean = |r: Requirement| lean::selector::Requirement {
-            key: Some(r.key),
-            operator: Some(r.operator),
-            values: Some(r.values),
-        };
-        Some(list.into_iter().map(lean).collect())
+        let one = |r: Requirement| json!({"key": r.key, "operator": r.operator, "values": r.values});
+        list.into_iter().map(one).collect::<Vec<_>>()
     };
-    lean::selector::NodeSelectorTerm {
-        match_expressions: list(raw.match_expressions, "matchExpressions"),
-        match_fields: list(raw.match_fields, "matchFields"),
-    }
+    json!({
+        "matchExpressions": list(raw.match_expressions, "matchExpressions"),
+        "matchFields": list(raw.match_fields, "matchFields"),
+    })
 }

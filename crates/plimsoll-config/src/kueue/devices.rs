@@ -6,8 +6,8 @@ use plimsoll_queueing::{CounterSource, DeviceMapping};
 use plimsoll_state::DeviceSelector;
 
 use super::{Errors, FeatureGates, wire};
-use crate::content::{SUBDOMAIN, is_subdomain, label_key};
-use crate::device_cel::CelSelector;
+use plimsoll_api::content::{SUBDOMAIN, is_subdomain, label_key};
+use plimsoll_api::device_cel::CelSelector;
 
 const FIELD: &str = "resources.deviceClassMappings";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";

@@ -67,21 +67,3 @@ fn values_reach_the_engine() {
     assert!(!config.queueing.gates.partial_admission);
     assert_eq!(config.delete_finished_after, Some(Duration::from_seconds(600)));
 }
-
-#[test]
-fn durations_are_read_as_go_does() {
-    let table = [
-        ("1h0m0s", Some(3600.0)),
-        ("1.5s", Some(1.5)),
-        ("500ms", Some(0.5)),
-        ("0", Some(0.0)),
-        ("-3s", Some(-3.0)),
-        ("3", None),
-        ("", None),
-        ("s", None),
-        ("1x", None),
-    ];
-    for (text, want) in table {
-        assert_eq!(duration(text).map(|d| d.0 as f64 / 1e9), want, "{text:?}");
-    }
-}

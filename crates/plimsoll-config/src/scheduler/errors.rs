@@ -31,7 +31,7 @@ impl Errors<'_> {
     /// The arguments, where all of them could be decoded.
     pub(super) fn decode<T: DeserializeOwned + Default>(&mut self, value: Value) -> Option<T> {
         let before = self.list.len();
-        let decoded = crate::config::decode(value, &self.path, self.list);
+        let decoded = crate::decode(value, &self.path, self.list);
         (self.list.len() == before).then_some(decoded)
     }
 

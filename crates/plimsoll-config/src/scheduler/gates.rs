@@ -1,7 +1,7 @@
 //! kube-scheduler's feature gates (`--feature-gates`, `pkg/features/kube_features.go`).
 
 use super::ConfigError;
-use crate::config::nearest;
+use crate::nearest;
 use plimsoll_scheduler::{Config, FeatureGates, PluginSet, Profile, Registry, UserPlugins};
 
 /// Gates of 1.36 that touch scheduling, and their defaults. Others of Kubernetes are not the scheduler's.

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use plimsoll_api::config::{kueue, scheduler};
+use plimsoll_config::{kueue, scheduler};
 
 fn message(reader: &str, file: &str) -> String {
     let refused = match reader {

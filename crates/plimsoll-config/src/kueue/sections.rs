@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::config::selector::LabelSelector;
+use crate::selector::LabelSelector;
 
 /// Sections with their fields; none of the values is used, all of the types are checked.
 macro_rules! sections {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::sections;
-use crate::config::selector::LabelSelector;
+use crate::selector::LabelSelector;
 
 type Quantities = BTreeMap<String, Value>;
 
