@@ -32,6 +32,8 @@ resources! {
     LEASES = "coordination.k8s.io/v1" "leases" "Lease";
     /// Jobs.
     JOBS = "batch/v1" "jobs" "Job";
+    /// JobSets.
+    JOB_SETS = "jobset.x-k8s.io/v1alpha2" "jobsets" "JobSet";
     /// Priority classes of pods.
     PRIORITY_CLASSES = "scheduling.k8s.io/v1" "priorityclasses" "PriorityClass";
     /// Kueue workloads.

@@ -51,22 +51,19 @@ const fn kueue(plural: &'static str, kind: &'static str, status: bool, viewer: P
     Row { prefix: "kueue", group: "kueue.x-k8s.io", plural, kind, status, editor: Part::BatchAdmin, viewer }
 }
 
-const ROWS: [Row; 8] = [
+const fn job(group: &'static str, plural: &'static str, kind: &'static str) -> Row {
+    Row { prefix: "kueue", group, plural, kind, status: true, editor: Part::Batch, viewer: Part::All }
+}
+
+const ROWS: [Row; 9] = [
     kueue("clusterqueues", "clusterqueue", true, Part::Admins),
     kueue("localqueues", "localqueue", true, Part::All),
     kueue("resourceflavors", "resourceflavor", false, Part::Admins),
     kueue("topologies", "topology", false, Part::Admins),
     kueue("workloads", "workload", true, Part::All),
     kueue("cohorts", "cohort", false, Part::Admins),
-    Row {
-        prefix: "kueue",
-        group: "batch",
-        plural: "jobs",
-        kind: "job",
-        status: true,
-        editor: Part::Batch,
-        viewer: Part::All,
-    },
+    job("batch", "jobs", "job"),
+    job("jobset.x-k8s.io", "jobsets", "jobset"),
     Row {
         prefix: "plimsoll",
         group: "plimsoll.dev",

@@ -67,12 +67,22 @@ const fn job(group: &'static str, plural: &'static str, kind: &'static str) -> T
     Target { group, version: "v1", plural, kind, mutates: true, follows: false, selects: true, status: false }
 }
 
+const fn custom(
+    group: &'static str,
+    version: &'static str,
+    plural: &'static str,
+    kind: &'static str,
+) -> Target {
+    Target { version, ..job(group, plural, kind) }
+}
+
 /// Everything that webhooks look at.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     job("batch", "jobs", "job"),
     job("", "pods", "pod"),
     apps("deployments", "deployment"),
     apps("statefulsets", "statefulset"),
+    custom("jobset.x-k8s.io", "v1alpha2", "jobsets", "jobset"),
     kueue("clusterqueues", "clusterqueue", true),
     kueue("cohorts", "cohort", false),
     kueue("resourceflavors", "resourceflavor", true),
@@ -172,20 +182,21 @@ mod tests {
                 "mpod.kb.io /mutate--v1-pod",
                 "mdeployment.kb.io /mutate-apps-v1-deployment",
                 "mstatefulset.kb.io /mutate-apps-v1-statefulset",
+                "mjobset.kb.io /mutate-jobset-x-k8s-io-v1alpha2-jobset",
                 "mclusterqueue.kb.io /mutate-kueue-x-k8s-io-v1beta2-clusterqueue",
                 "mresourceflavor.kb.io /mutate-kueue-x-k8s-io-v1beta2-resourceflavor",
                 "mworkload.kb.io /mutate-kueue-x-k8s-io-v1beta2-workload",
             ]
         );
-        assert_eq!(rows(&validating).len(), 12);
+        assert_eq!(rows(&validating).len(), 13);
         for row in rows(&mutating).iter().chain(&rows(&validating)) {
             let path = row.split(' ').nth(1).unwrap();
             assert!(Target::at(path).is_some_and(|(_, m)| m == path.starts_with("/mutate")), "{path}");
         }
         assert_eq!(Target::at("/mutate-kueue-x-k8s-io-v1beta2-cohort"), None);
         let resources = |c: &Value, i: usize| c["webhooks"][i]["rules"][0]["resources"].clone();
-        assert_eq!(resources(&mutating, 6), json!(["workloads"]));
-        assert_eq!(resources(&validating, 7), json!(["workloads", "workloads/status"]));
+        assert_eq!(resources(&mutating, 7), json!(["workloads"]));
+        assert_eq!(resources(&validating, 8), json!(["workloads", "workloads/status"]));
         let names = &mutating["webhooks"][1]["namespaceSelector"]["matchExpressions"][0]["values"];
         assert_eq!(names, &json!(["kube-system", "kueue-system", NAMESPACE, "elsewhere"]));
     }

@@ -8,6 +8,7 @@ use plimsoll_state::model::{LabelSelector, Operator, Requirement, StringMap};
 use plimsoll_state::time::Duration;
 use serde_json::Value;
 
+use crate::custom_kind::CustomKind;
 use crate::store::{Kind, ObjectStore};
 use crate::{Env, names};
 
@@ -19,7 +20,7 @@ pub const POD: &str = "pod";
 pub const DEPLOYMENT: &str = "deployment";
 /// Framework of StatefulSets.
 pub const STATEFUL_SET: &str = "statefulset";
-/// All frameworks that are built in.
+/// All frameworks of kinds that every cluster serves.
 pub const FRAMEWORKS: [&str; 4] = [BATCH_JOB, POD, DEPLOYMENT, STATEFUL_SET];
 
 /// Label with which the API server marks every namespace.
@@ -60,7 +61,11 @@ impl Default for Config {
         Self {
             manage_jobs_without_queue_name: false,
             managed_jobs_namespace_selector: LabelSelector { requirements: vec![system] },
-            frameworks: FRAMEWORKS.into_iter().map(str::to_owned).collect(),
+            frameworks: FRAMEWORKS
+                .into_iter()
+                .chain(CustomKind::all().map(CustomKind::framework))
+                .map(str::to_owned)
+                .collect(),
             label_keys_to_copy: Vec::new(),
             wait_for_pods_ready: false,
             elastic_jobs: true,
@@ -105,12 +110,5 @@ impl Env<'_> {
     /// Whether a job, or the workload of one, is elastic (Kueue `workloadslicing.Enabled`).
     pub fn is_elastic(&self, object: &Value) -> bool {
         self.config.elastic_jobs && json::annotation(object, names::ELASTIC) == Some("true")
-    }
-
-    /// Whether jobs of this framework in this namespace are managed, and this one among them.
-    pub fn manages_job(&self, framework: &str, job: &Value) -> bool {
-        self.config.has_framework(framework)
-            && self.config.manages(job)
-            && self.config.manages_namespace(self.objects, json::namespace(job))
     }
 }

@@ -27,6 +27,7 @@ pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<Key> {
     let (namespace, name) = (json::namespace(object), json::name(object));
     let mut keys = match kind {
         Kind::Job => vec![Key::job(BATCH_JOB, namespace, name)],
+        Kind::Custom(custom) => vec![Key::job(custom.framework(), namespace, name)],
         Kind::Pod => of_pod(object),
         Kind::Workload => of_workload(object, objects),
         Kind::WorkloadPriorityClass if !objects.kept_value(name) => {
@@ -100,7 +101,7 @@ pub fn reconcile(key: &Key, env: Env<'_>) -> Plan {
     match key {
         Key::Job { framework, namespace, name } => integrations::of_framework(framework)
             .and_then(|i| i.reconcile)
-            .map_or_else(Plan::new, |plan| plan(namespace, name, env)),
+            .map_or_else(Plan::new, |plan| plan(framework, namespace, name, env)),
         Key::PodGroup(namespace, group) => pod::group::reconcile(namespace, group, env),
         Key::Topology(namespace, name) => topology_ungater::plan(namespace, name, env),
         Key::Retention(namespace, name) => retention::plan(namespace, name, env),

@@ -7,6 +7,9 @@ use crate::Env;
 use crate::plan::Plan;
 use crate::webhook::review::{Review, Validation};
 
+/// Plans the writes for the job of this framework, namespace and name.
+pub type Reconcile = fn(&str, &str, &str, Env<'_>) -> Plan;
+
 /// What a framework registers (Kueue's `IntegrationCallbacks`).
 #[derive(Clone, Copy, Debug)]
 pub struct Integration {
@@ -22,6 +25,6 @@ pub struct Integration {
     pub default: fn(&Review<'_>, &mut Value, Env<'_>),
     /// Validates as Kueue's validating webhook does.
     pub validate: fn(&Review<'_>, &Value, Env<'_>) -> Validation,
-    /// Plans the writes for the job of this namespace and name; `None`: this kind is queued through its pods.
-    pub reconcile: Option<fn(&str, &str, Env<'_>) -> Plan>,
+    /// Plans the writes for a job; `None`: this kind is queued through its pods.
+    pub reconcile: Option<Reconcile>,
 }

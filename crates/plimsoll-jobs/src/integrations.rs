@@ -1,11 +1,16 @@
 //! The registry of job integrations (Kueue `pkg/controller/jobframework/integrationmanager.go`): one row per framework.
 
 use crate::integration::Integration;
-use crate::{job, pod, serving};
+use crate::{job, kinds, pod, serving};
 
 /// All frameworks.
-pub static INTEGRATIONS: [Integration; 4] =
-    [job::INTEGRATION, pod::INTEGRATION, serving::DEPLOYMENT, serving::STATEFUL_SET];
+pub static INTEGRATIONS: [Integration; 5] = [
+    job::INTEGRATION,
+    pod::INTEGRATION,
+    serving::DEPLOYMENT,
+    serving::STATEFUL_SET,
+    kinds::integration(&kinds::jobset::JOB_SET),
+];
 
 /// The integration of a resource type.
 pub fn of_resource(group: &str, plural: &str) -> Option<&'static Integration> {
@@ -27,10 +32,13 @@ pub fn of_framework(framework: &str) -> Option<&'static Integration> {
 mod tests {
     use super::*;
     use crate::config::FRAMEWORKS;
+    use crate::custom_kind::CustomKind;
 
     #[test]
     fn every_framework_has_an_integration() {
-        assert_eq!(INTEGRATIONS.map(|i| i.framework), FRAMEWORKS);
+        let custom = CustomKind::all().map(CustomKind::framework);
+        let all: Vec<&str> = FRAMEWORKS.into_iter().chain(custom).collect();
+        assert_eq!(INTEGRATIONS.map(|i| i.framework), *all);
         for row in &INTEGRATIONS {
             let (group, plural) = (row.resource.group(), row.resource.plural);
             assert!(of_resource(group, plural).is_some_and(|i| i.framework == row.framework));

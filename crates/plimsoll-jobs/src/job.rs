@@ -34,7 +34,7 @@ pub const INTEGRATION: Integration = Integration {
     defaults_updates: false,
     default,
     validate,
-    reconcile: Some(reconcile),
+    reconcile: Some(|_, namespace, name, env| reconcile(namespace, name, env)),
 };
 
 /// A Job.
@@ -118,10 +118,10 @@ fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
     if json::deleting(&job) {
         return orphan::finalize(&env.objects.owned_by_name(namespace, "Job", name), env);
     }
-    if !env.manages_job(BATCH_JOB, &job) {
-        return Plan::new();
-    }
-    let plan = reconciler::reconcile(&Job { object: &job }, env);
+    let plan = match reconciler::of_framework(BATCH_JOB, &Job { object: &job }, env) {
+        Ok(plan) => plan,
+        Err(plan) => return plan,
+    };
     if plan.is_empty() && env.is_elastic(&job) {
         // Within the same key, so that no pod is ungated while the workload shrinks.
         return elastic::ungate(&job, pods_count(&job), env);
@@ -266,7 +266,7 @@ fn default(review: &Review<'_>, job: &mut Value, env: Env<'_>) {
     if !config.has_framework(BATCH_JOB) || !config.manages_namespace(objects, review.namespace) {
         return;
     }
-    default_queue(review, job, objects);
+    default_queue(review, job, env);
     if config.manages(job) && !owner_is_managed(review, job, env) {
         json::set(job, &["spec", "suspend"], json!(true));
     }

@@ -6,10 +6,13 @@
 //!
 //! [`GenericJob`] is the seam between kinds of jobs and [`reconciler`], Kueue's generic reconciler. [`integrations`] is the
 //! registry; a kind is one file: `job.rs` for `batch/v1` Jobs, `pod/` for plain pods and pod groups, `serving.rs` for
-//! Deployments and StatefulSets. [`webhook`] dispatches admission reviews to the kinds.
+//! Deployments and StatefulSets, `kinds/` for those that CustomResourceDefinitions add ([`custom_kind`]). [`webhook`]
+//! dispatches admission reviews to the kinds.
 
+mod ancestors;
 pub mod config;
 pub mod controllers;
+pub mod custom_kind;
 mod elastic;
 pub mod execution;
 mod finalizer;
@@ -18,6 +21,7 @@ pub mod integration;
 pub mod integrations;
 mod job;
 mod key;
+mod kinds;
 pub mod multikueue;
 pub mod names;
 mod orphan;
@@ -44,6 +48,7 @@ use plimsoll_state::Time;
 
 pub use config::Config;
 pub use controllers::{affected, affected_by_deletion, reconcile};
+pub use custom_kind::CustomKind;
 pub use generic_job::GenericJob;
 pub use key::Key;
 pub use plan::{Plan, Write};

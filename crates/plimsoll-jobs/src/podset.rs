@@ -278,6 +278,31 @@ pub fn job_matches(suspended: bool, job: &[Value], workload: &Value, env: Env<'_
     equivalent(job, &running, admitted) || suspended && equivalent(job, declared, admitted)
 }
 
+/// The labels by which the pods of a podset have ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ranks {
+    /// Label: index of the pod, in its group if there are groups.
+    pub index_label: Option<&'static str>,
+    /// Label: index of the pod's group, and the number of groups.
+    pub groups: Option<(&'static str, i64)>,
+}
+
+impl Ranks {
+    /// `topologyRequest` of a template whose pods have these labels: also without annotations, for flavors with a topology
+    /// (Kueue `NewPodSetTopologyRequest`).
+    pub fn topology_request(self, template: &Value) -> Option<Value> {
+        let mut out = topology_request(template, None).unwrap_or_else(|| json!({}));
+        if let Some(label) = self.index_label {
+            out["podIndexLabel"] = json!(label);
+        }
+        if let Some((label, count)) = self.groups {
+            out["subGroupIndexLabel"] = json!(label);
+            out["subGroupCount"] = json!(count);
+        }
+        out.as_object().is_some_and(|o| !o.is_empty()).then_some(out)
+    }
+}
+
 /// `topologyRequest` of a template, from its annotations (Kueue KEP-2724, `jobframework/tas.go`); `None` when there are
 /// none.
 pub fn topology_request(template: &Value, index_label: Option<&str>) -> Option<Value> {

@@ -12,10 +12,25 @@ use crate::plan::{Plan, Write, delete, event, patch, patch_status, remove_finali
 use crate::pod_view::prebuilt_of;
 use crate::podset::{self, Error};
 use crate::store::Kind;
-use crate::{Env, elastic, names, priority_class, workload};
+use crate::{Env, ancestors, elastic, names, priority_class, workload};
 
 /// Pause before a missing object is looked up again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// The writes for a job of this framework, if it is queued.
+///
+/// # Errors
+/// The writes for a job that is not queued itself: none, or those for a job within a queued one.
+pub(crate) fn of_framework(framework: &str, job: &dyn GenericJob, env: Env<'_>) -> Result<Plan, Plan> {
+    let (object, config) = (job.object(), env.config);
+    if !config.has_framework(framework) || !config.manages_namespace(env.objects, json::namespace(object)) {
+        return Err(Plan::new());
+    }
+    if let Some(plan) = ancestors::child(job, env) {
+        return Err(plan);
+    }
+    if config.manages(object) { Ok(reconcile(job, env)) } else { Err(Plan::new()) }
+}
 
 /// The writes for this job. Empty when job and workload agree.
 pub fn reconcile(job: &dyn GenericJob, env: Env<'_>) -> Plan {

@@ -41,7 +41,7 @@ fn default(framework: &str, review: &Review<'_>, object: &mut Value, env: Env<'_
     if !config.has_framework(framework) || !config.manages_namespace(env.objects, review.namespace) {
         return;
     }
-    default_queue(review, object, env.objects);
+    default_queue(review, object, env);
     if !config.manages(object) || owner_is_managed(review, object, env) {
         return;
     }

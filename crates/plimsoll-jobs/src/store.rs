@@ -8,6 +8,7 @@ use plimsoll_api::json;
 use plimsoll_api::resource::{self, Resource};
 use serde_json::Value;
 
+use crate::custom_kind::CustomKind;
 use crate::pod_view::{group_of, slice_of, workload_of};
 
 /// Kinds that are kept.
@@ -43,9 +44,10 @@ pub enum Kind {
     ProvisioningRequest,
     /// Pod templates of requests to the cluster autoscaler.
     PodTemplate,
+    /// Jobs of a kind that a CustomResourceDefinition adds.
+    Custom(CustomKind),
 }
 
-const KINDS: usize = 15;
 /// Removed objects that are remembered: more than are removed while a response is on its way.
 const REMOVED: usize = 256;
 
@@ -70,9 +72,21 @@ impl Kind {
                 Self::ProvisioningRequest
             }
             resource::POD_TEMPLATES => Self::PodTemplate,
-            _ => return None,
+            _ => return CustomKind::of_resource(resource.group(), resource.plural).map(Self::Custom),
         })
     }
+}
+
+/// The objects of one kind.
+#[derive(Debug, Default)]
+struct Table {
+    objects: BTreeMap<Name, Arc<Value>>,
+    /// Objects that only responses to our own requests have shown: when they go, no watch may know that they were there.
+    unseen: BTreeSet<Name>,
+    /// Version of the last complete list.
+    listed: u128,
+    /// The version in which the resource is served, for kinds that a CustomResourceDefinition adds.
+    served: Option<Resource>,
 }
 
 type Name = (String, String);
@@ -107,7 +121,7 @@ fn workloads_of(object: &Value) -> impl Iterator<Item = &str> {
 /// but reference counts.
 #[derive(Debug, Default)]
 pub struct ObjectStore {
-    objects: [BTreeMap<Name, Arc<Value>>; KINDS],
+    tables: BTreeMap<Kind, Table>,
     /// Names of pods by (namespace, group).
     groups: HashMap<Name, BTreeSet<String>>,
     /// Names of pods by (namespace, workload).
@@ -118,16 +132,10 @@ pub struct ObjectStore {
     owned: HashMap<String, BTreeSet<Name>>,
     /// Names of provisioning requests by (namespace, workload that owns them).
     requests: HashMap<Name, BTreeSet<String>>,
-    /// The version in which provisioning requests are served.
-    requests_served: Option<Resource>,
     /// UIDs of objects that were removed, the last one first.
     removed: VecDeque<String>,
-    /// Objects that only responses to our own requests have shown: when they go, no watch may know that they were there.
-    unseen: [BTreeSet<Name>; KINDS],
     /// Priority classes of workloads whose last change has left their value.
     same_value: BTreeSet<String>,
-    /// Versions of the last complete lists.
-    listed: [u128; KINDS],
 }
 
 impl ObjectStore {
@@ -194,17 +202,25 @@ impl ObjectStore {
         let uid = json::uid(&object).to_owned();
         self.keep(kind, &name, object);
         if self.has(kind, &name, &uid) {
-            self.unseen[kind as usize].remove(&name);
+            self.table_mut(kind).unseen.remove(&name);
         }
     }
 
+    fn table_mut(&mut self, kind: Kind) -> &mut Table {
+        self.tables.entry(kind).or_default()
+    }
+
+    fn find(&self, kind: Kind, name: &Name) -> Option<&Arc<Value>> {
+        self.tables.get(&kind)?.objects.get(name)
+    }
+
     fn has(&self, kind: Kind, name: &Name, uid: &str) -> bool {
-        self.objects[kind as usize].get(name).is_some_and(|o| json::uid(o) == uid)
+        self.find(kind, name).is_some_and(|o| json::uid(o) == uid)
     }
 
     fn keep(&mut self, kind: Kind, name: &Name, object: Arc<Value>) {
         let object = without_managed_fields(object);
-        if let Some(old) = self.objects[kind as usize].get(name).cloned() {
+        if let Some(old) = self.find(kind, name).cloned() {
             if revision(&old) > revision(&object) {
                 return;
             }
@@ -218,7 +234,7 @@ impl ObjectStore {
             }
         }
         self.index(kind, name, &object);
-        self.objects[kind as usize].insert(name.clone(), object);
+        self.table_mut(kind).objects.insert(name.clone(), object);
     }
 
     /// Whether the last change of a WorkloadPriorityClass has left its value: priorities that users have set since stay.
@@ -238,7 +254,7 @@ impl ObjectStore {
     /// Keeps the response to a write, but does not restore an object that has been deleted meanwhile.
     pub fn refresh(&mut self, kind: Kind, object: impl Into<Arc<Value>>) {
         let object = object.into();
-        if self.objects[kind as usize].contains_key(&key(&object)) {
+        if self.find(kind, &key(&object)).is_some() {
             self.keep_response(kind, object);
         }
     }
@@ -251,12 +267,12 @@ impl ObjectStore {
         if self.has(kind, &name, &uid) {
             return self.keep(kind, &name, object);
         }
-        if revision(&object) <= self.listed[kind as usize] {
+        if revision(&object) <= self.tables.get(&kind).map_or(0, |t| t.listed) {
             return;
         }
         self.keep(kind, &name, object);
         if self.has(kind, &name, &uid) {
-            self.unseen[kind as usize].insert(name);
+            self.table_mut(kind).unseen.insert(name);
         }
     }
 
@@ -264,10 +280,10 @@ impl ObjectStore {
     /// it came and went while the watch was broken.
     pub fn listed(&mut self, kind: Kind, version: &str) -> Vec<Arc<Value>> {
         let version: u128 = version.parse().unwrap_or(0);
-        self.listed[kind as usize] = version;
-        let objects = &self.objects[kind as usize];
-        let gone = |name: &&Name| objects.get(*name).is_some_and(|o| revision(o) <= version);
-        let gone: Vec<Name> = self.unseen[kind as usize].iter().filter(gone).cloned().collect();
+        let table = self.table_mut(kind);
+        table.listed = version;
+        let gone = |name: &&Name| table.objects.get(*name).is_some_and(|o| revision(o) <= version);
+        let gone: Vec<Name> = table.unseen.iter().filter(gone).cloned().collect();
         gone.into_iter().filter_map(|name| self.remove(kind, &name.0, &name.1, "")).collect()
     }
 
@@ -279,12 +295,12 @@ impl ObjectStore {
             self.removed.push_front(uid.to_owned());
         }
         let name = (namespace.to_owned(), name.to_owned());
-        let objects = &mut self.objects[kind as usize];
-        if !uid.is_empty() && objects.get(&name).is_some_and(|o| json::uid(o) != uid) {
+        let table = self.tables.get_mut(&kind)?;
+        if !uid.is_empty() && table.objects.get(&name).is_some_and(|o| json::uid(o) != uid) {
             return None;
         }
-        let old = objects.remove(&name)?;
-        self.unseen[kind as usize].remove(&name);
+        let old = table.objects.remove(&name)?;
+        table.unseen.remove(&name);
         if kind == Kind::WorkloadPriorityClass {
             self.same_value.remove(&name.1);
         }
@@ -299,12 +315,12 @@ impl ObjectStore {
 
     /// An object, if known. The namespace is empty for kinds of cluster scope.
     pub fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        self.objects[kind as usize].get(&(namespace.to_owned(), name.to_owned())).cloned()
+        self.find(kind, &(namespace.to_owned(), name.to_owned())).cloned()
     }
 
     /// All objects of a kind, by namespace and name.
     pub fn all(&self, kind: Kind) -> impl Iterator<Item = &Arc<Value>> {
-        self.objects[kind as usize].values()
+        self.tables.get(&kind).into_iter().flat_map(|t| t.objects.values())
     }
 
     /// Members of a pod group, by name.
@@ -335,24 +351,24 @@ impl ObjectStore {
         of: &str,
     ) -> Vec<Arc<Value>> {
         let names = index.get(&(namespace.to_owned(), of.to_owned())).into_iter().flatten();
-        let objects = &self.objects[kind as usize];
-        names.filter_map(|n| objects.get(&(namespace.to_owned(), n.clone())).cloned()).collect()
+        names.filter_map(|n| self.find(kind, &(namespace.to_owned(), n.clone())).cloned()).collect()
     }
 
-    /// The version in which provisioning requests are served; `None`: the cluster has no such resource.
-    pub fn requests_served(&self) -> Option<Resource> {
-        self.requests_served
+    /// The version in which a resource is served that a CustomResourceDefinition adds; `None`: the cluster has no such
+    /// resource.
+    pub fn served(&self, kind: Kind) -> Option<Resource> {
+        self.tables.get(&kind)?.served
     }
 
-    /// Records in which version provisioning requests are served; returns whether that changed.
-    pub fn serve_requests(&mut self, resource: Option<Resource>) -> bool {
-        std::mem::replace(&mut self.requests_served, resource) != resource
+    /// Records in which version a resource is served; returns whether that changed.
+    pub fn serve(&mut self, kind: Kind, resource: Option<Resource>) -> bool {
+        std::mem::replace(&mut self.table_mut(kind).served, resource) != resource
     }
 
     /// Workloads that name `uid` as an owner, by name.
     pub fn owned_by(&self, uid: &str) -> impl Iterator<Item = &Arc<Value>> {
         let names = self.owned.get(uid).into_iter().flatten();
-        names.filter_map(|n| self.objects[Kind::Workload as usize].get(n))
+        names.filter_map(|n| self.find(Kind::Workload, n))
     }
 
     /// Workloads of a namespace with an owner of this kind and name. Costs O(workloads of the namespace).
@@ -362,8 +378,10 @@ impl ObjectStore {
             let owners = json::list(w, &["metadata", "ownerReferences"]);
             owners.iter().any(|o| o["kind"] == kind && o["name"] == name)
         };
-        let range = self.objects[Kind::Workload as usize].range(from..);
-        range
+        let workloads = self.tables.get(&Kind::Workload).map(|t| t.objects.range(from..));
+        workloads
+            .into_iter()
+            .flatten()
             .take_while(|(k, _)| k.0 == namespace)
             .filter(|(_, w)| owns(w))
             .map(|(_, w)| Arc::clone(w))

@@ -80,8 +80,8 @@ impl Cache {
         self.objects(|o| o.get(kind, namespace, name))
     }
 
-    /// See [`ObjectStore::serve_requests`].
-    pub fn serve_requests(&self, resource: Option<Resource>) -> bool {
-        self.write(|o| o.serve_requests(resource))
+    /// See [`ObjectStore::serve`].
+    pub fn serve(&self, kind: Kind, resource: Option<Resource>) -> bool {
+        self.write(|o| o.serve(kind, resource))
     }
 }

@@ -1,9 +1,89 @@
 //! Whether the cluster serves a resource, according to its discovery documents.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
 use plimsoll_api::json;
 use serde_json::Value;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::api::{Api, Error, Resource};
+
+/// How long the list of groups is used before it is read again: as many followers as there are kinds of jobs ask for it.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Whether a resource is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// In this version.
+    In(Resource),
+    /// We have no right to list it.
+    Forbidden,
+    /// In no version.
+    No,
+}
+
+/// The groups and versions that a cluster serves, read at most once a second; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Groups {
+    api: Api,
+    last: Arc<Mutex<Option<Read>>>,
+}
+
+/// When the list was read, and what was in it.
+type Read = (Instant, BTreeSet<String>);
+
+impl Groups {
+    /// Those of the cluster behind `api`.
+    pub fn new(api: Api) -> Self {
+        Self { api, last: Arc::default() }
+    }
+
+    /// The first of these versions of a resource that is served and may be listed.
+    ///
+    /// # Errors
+    /// When discovery could not be read: then nothing is known.
+    pub async fn served(&self, versions: &[Resource]) -> Result<Served, Error> {
+        let mut outcome = Served::No;
+        for resource in versions {
+            if !self.has(resource.api_version).await? {
+                continue;
+            }
+            match self.api.get_text(&format!("{}?limit=1", resource.collection(""))).await {
+                Ok(_) => return Ok(Served::In(*resource)),
+                Err(e) if e.code() == 403 => outcome = Served::Forbidden,
+                Err(e) if e.is_not_found() => {
+                    if !lacks(&self.api, *resource).await? {
+                        return Err(e);
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(outcome)
+    }
+
+    async fn has(&self, group_version: &str) -> Result<bool, Error> {
+        let mut last = self.last.lock().await;
+        if let Some((_, groups)) = last.as_ref().filter(|(read, _)| read.elapsed() < FRESH) {
+            return Ok(groups.contains(group_version));
+        }
+        let groups = versions(&self.api).await?;
+        let has = groups.contains(group_version);
+        *last = Some((Instant::now(), groups));
+        Ok(has)
+    }
+}
+
+/// Group and version of everything that is served outside of the core group.
+async fn versions(api: &Api) -> Result<BTreeSet<String>, Error> {
+    let list = api.get_path("/apis").await?;
+    expect(&list, "APIGroupList")?;
+    let versions = json::list(&list, &["groups"]).iter().flat_map(|g| json::list(g, &["versions"]));
+    Ok(versions.map(|v| json::text(v, &["groupVersion"]).to_owned()).collect())
+}
 
 /// Whether discovery says that the cluster does not serve `resource`. A 404 alone does not say so: a proxy may answer
 /// it for any path, so the list of groups has to be readable and without the group and version.
@@ -20,13 +100,7 @@ pub(crate) async fn lacks(api: &Api, resource: Resource) -> Result<bool, Error> 
             Ok(!resources.iter().any(|r| r["name"] == resource.plural))
         }
         // There is no cluster without the core group.
-        Err(e) if e.is_not_found() && !core => {
-            let groups = api.get_path("/apis").await?;
-            expect(&groups, "APIGroupList")?;
-            let groups = json::list(&groups, &["groups"]).iter();
-            let mut versions = groups.flat_map(|g| json::list(g, &["versions"]));
-            Ok(!versions.any(|v| v["groupVersion"] == resource.api_version))
-        }
+        Err(e) if e.is_not_found() && !core => Ok(!versions(api).await?.contains(resource.api_version)),
         Err(e) => Err(e),
     }
 }

@@ -2,22 +2,22 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use plimsoll_api::json;
 use plimsoll_client::fault;
 use plimsoll_engine::Event;
-use plimsoll_jobs::{affected, affected_by_deletion, provisioning};
+use plimsoll_jobs::{Config, CustomKind, affected, affected_by_deletion, provisioning};
 use plimsoll_state::ObjectEvent;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Api, Encoding, Resource};
 use crate::cache::{Cache, Kind};
-use crate::discovery;
+use crate::discovery::Groups;
 use crate::driver::Inbox;
 use crate::health::Health;
 use crate::jobs::control::Queue;
+use crate::optional;
 use crate::start::Roles;
 use crate::watch::{self, Delta, Memory, Source};
 
@@ -38,6 +38,8 @@ pub struct Sinks {
     pub synced: Synced,
     /// Whether everything can be watched.
     pub health: Health,
+    /// What the cluster serves.
+    pub groups: Groups,
 }
 
 /// Says when every watch has listed once. Before that, what is missing in the cache may well exist.
@@ -70,9 +72,10 @@ impl Synced {
     }
 }
 
-/// What is watched for these roles; PodGroups only for profiles that schedule gangs, `nodes` also for topologies. A
-/// resource that the cluster does not serve according to its discovery counts as empty.
-pub fn resources(roles: Roles, gangs: bool, nodes: bool) -> Vec<Resource> {
+/// What is watched for these roles; PodGroups only for profiles that schedule gangs, `nodes` also for topologies, jobs of
+/// kinds that CustomResourceDefinitions add as `jobs` has their frameworks. A resource that the cluster does not serve
+/// according to its discovery counts as empty.
+pub fn resources(roles: Roles, gangs: bool, nodes: bool, jobs: &Config) -> Vec<Resource> {
     let mut all = vec![api::NAMESPACES, api::PODS];
     if nodes {
         all.push(api::NODES);
@@ -119,6 +122,8 @@ pub fn resources(roles: Roles, gangs: bool, nodes: bool) -> Vec<Resource> {
             api::RUN_WINDOWS,
             api::CLAIM_TEMPLATES,
         ]);
+        let custom = CustomKind::all().filter(|kind| jobs.has_framework(kind.framework()));
+        all.extend(custom.map(CustomKind::preferred));
         if !roles.placement {
             all.extend([api::DEVICE_SLICES, api::DEVICE_CLASSES]);
         }
@@ -158,10 +163,12 @@ impl Follower {
     /// Follows it until stopped.
     pub async fn run(self, stop: CancellationToken) {
         let Self { source, sinks, listed } = self;
-        if source.resource == api::PROVISIONING_REQUESTS {
-            return follow_requests(source, sinks, &listed, stop).await;
-        }
         let resource = source.resource;
+        if !optional::versions(resource).is_empty() {
+            let groups = sinks.groups.clone();
+            let sink = Optional { sinks, resource, listed: &listed, first: true };
+            return optional::run(source, groups, stop, sink).await;
+        }
         watch::run(source, stop, |delta| match delta {
             Delta::Upsert { meta, bytes } => {
                 fault::point("watch", &meta.name);
@@ -178,67 +185,37 @@ impl Follower {
     }
 }
 
-/// Pauses between looks whether provisioning requests are served.
-const SERVED_LATER: Duration = Duration::from_secs(5);
-
-/// Follows provisioning requests in the version that is served, once and as long as there is one.
-async fn follow_requests(source: Source, sinks: Sinks, listed: &AtomicBool, stop: CancellationToken) {
-    let api = &source.api;
-    while !stop.is_cancelled() {
-        let served = tokio::select! {
-            () = stop.cancelled() => return,
-            served = served(api) => served,
-        };
-        let served = match served {
-            Ok(served) => served,
-            Err(e) => {
-                source.tracker.failed(&e);
-                tokio::select! { () = stop.cancelled() => return, () = tokio::time::sleep(SERVED_LATER) => continue }
-            }
-        };
-        let news = sinks.cache.serve_requests(served);
-        let Some(resource) = served else {
-            if news {
-                sinks.cache.objects(provisioning::all).into_iter().for_each(|k| sinks.queue.add(&k));
-            }
-            source.tracker.opened();
-            sinks.listed(listed);
-            tokio::select! { () = stop.cancelled() => return, () = tokio::time::sleep(SERVED_LATER) => continue }
-        };
-        let ended = stop.child_token();
-        let mut first = true;
-        watch::run(Source { resource, ..source.clone() }, ended.clone(), |delta| match delta {
-            Delta::Upsert { meta, bytes } => sinks.upsert(resource, meta, bytes),
-            Delta::Delete { key, uid } => sinks.delete(resource, &key.0, &key.1, uid),
-            Delta::Absent => ended.cancel(),
-            Delta::Synced { version } => {
-                sinks.forget_unseen(resource, version);
-                if std::mem::take(&mut first) {
-                    sinks.cache.objects(provisioning::all).into_iter().for_each(|k| sinks.queue.add(&k));
-                }
-                sinks.listed(listed);
-            }
-        })
-        .await;
-    }
+/// Hands on what is heard of a resource that need not be served.
+struct Optional<'a> {
+    sinks: Sinks,
+    resource: Resource,
+    listed: &'a AtomicBool,
+    /// The next list is the first one of its version.
+    first: bool,
 }
 
-/// The version in which provisioning requests are served, if any.
-async fn served(api: &Api) -> Result<Option<Resource>, api::Error> {
-    for resource in [api::PROVISIONING_REQUESTS, api::PROVISIONING_REQUESTS_BETA] {
-        match api.get_text(&format!("{}?limit=1", resource.collection(""))).await {
-            Ok(_) => return Ok(Some(resource)),
-            // Without the right to look there is no asking either.
-            Err(e) if e.code() == 403 => {}
-            Err(e) if e.is_not_found() => {
-                if !discovery::lacks(api, resource).await? {
-                    return Err(e);
-                }
-            }
-            Err(e) => return Err(e),
+impl optional::Sink for Optional<'_> {
+    fn served(&mut self, served: Option<Resource>) {
+        if Kind::of(self.resource).is_some_and(|kind| self.sinks.cache.serve(kind, served)) {
+            self.first = true;
         }
     }
-    Ok(None)
+
+    fn delta(&mut self, resource: Resource, delta: Delta<'_>) {
+        let sinks = &self.sinks;
+        match delta {
+            Delta::Upsert { meta, bytes } => sinks.upsert(resource, meta, bytes),
+            Delta::Delete { key, uid } => sinks.delete(resource, &key.0, &key.1, uid),
+            Delta::Absent => {}
+            Delta::Synced { version } => {
+                sinks.forget_unseen(resource, version);
+                if std::mem::take(&mut self.first) && Kind::of(resource) == Some(Kind::ProvisioningRequest) {
+                    sinks.cache.objects(provisioning::all).into_iter().for_each(|k| sinks.queue.add(&k));
+                }
+                sinks.listed(self.listed);
+            }
+        }
+    }
 }
 
 /// Whether the bytes name anything of Kueue: a managed pod, or one of an admitted job. Spares the parsing of pods

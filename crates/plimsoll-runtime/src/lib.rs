@@ -27,6 +27,7 @@ pub mod lease;
 pub mod limit;
 pub mod metrics;
 pub mod notes;
+mod optional;
 pub mod room;
 pub mod simulated;
 pub mod status;

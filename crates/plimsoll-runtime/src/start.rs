@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
 use crate::cache::Cache;
+use crate::discovery::Groups;
 use crate::extender::Extenders;
 use crate::health::{Health, SILENCE};
 use crate::jobs::control;
@@ -216,7 +217,8 @@ impl Runtime {
                 || [PreEnqueue, Permit].into_iter().any(|at| p.plugins.enabled(at, "GangScheduling"))
         };
         let nodes = settings.watches_nodes();
-        let resources = ingest::resources(roles, settings.place.profiles.iter().any(gangs), nodes);
+        let resources =
+            ingest::resources(roles, settings.place.profiles.iter().any(gangs), nodes, &settings.jobs);
         let stop = CancellationToken::new();
         let supervisor = Supervisor::new(stop.clone());
         let driver::Driver { inbox, actions, thread } =
@@ -237,6 +239,7 @@ impl Runtime {
             nodes,
             synced: synced.clone(),
             health: health.clone(),
+            groups: Groups::new(api.clone()),
         };
         let mut given = Vec::new();
         for resource in resources {

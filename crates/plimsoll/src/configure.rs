@@ -56,7 +56,7 @@ pub fn settings(files: &Files, roles: Roles) -> anyhow::Result<Settings> {
         Ok((place, client)) => (settings.place, settings.placement_client) = (place, client),
         Err(e) => errors.push(e),
     }
-    // Without a file plain pods, Deployments and StatefulSets are queued as well, which Kueue has to be told.
+    // Without a file jobs of all kinds are queued, which Kueue has to be told.
     let named = files
         .config
         .as_ref()
@@ -206,8 +206,7 @@ fn queueing(text: &str, pods: bool) -> anyhow::Result<Queueing> {
         tracing::warn!(framework = name, "jobs of this kind are not queued: there is no integration for it");
     }
     if pods {
-        let kinds = ["pod", "deployment", "statefulset"];
-        jobs.frameworks.extend(kinds.map(str::to_owned));
+        jobs.frameworks.extend(INTEGRATIONS.iter().map(|i| i.framework.to_owned()));
     }
     Ok((read.queueing, jobs, read.client))
 }

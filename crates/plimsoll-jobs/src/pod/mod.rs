@@ -30,7 +30,7 @@ pub const INTEGRATION: Integration = Integration {
     defaults_updates: false,
     default: webhook::default,
     validate: webhook::validate,
-    reconcile: Some(reconcile),
+    reconcile: Some(|_, namespace, name, env| reconcile(namespace, name, env)),
 };
 
 /// A pod without a group.

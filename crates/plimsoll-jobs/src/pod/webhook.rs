@@ -26,7 +26,7 @@ pub(super) fn default(review: &Review<'_>, pod: &mut Value, env: Env<'_>) {
         {
             return;
         }
-        default_queue(review, pod, env.objects);
+        default_queue(review, pod, env);
         if !config.manages(pod) {
             return;
         }

@@ -101,7 +101,7 @@ pub(crate) fn plan_check(name: &str, env: Env<'_>) -> Plan {
         return Vec::new();
     };
     let (active, reason, message) = match (
-        env.objects.requests_served(),
+        env.objects.served(Kind::ProvisioningRequest),
         config::of_check(env.objects, &check),
     ) {
         (None, _) => (
@@ -123,7 +123,8 @@ pub(crate) fn plan_check(name: &str, env: Env<'_>) -> Plan {
 /// Creates and deletes the requests of a workload, and updates the states of its checks from them.
 pub(crate) fn plan(namespace: &str, name: &str, env: Env<'_>) -> Plan {
     let objects = env.objects;
-    let (Some(wl), Some(served)) = (objects.get(Kind::Workload, namespace, name), objects.requests_served())
+    let (Some(wl), Some(served)) =
+        (objects.get(Kind::Workload, namespace, name), objects.served(Kind::ProvisioningRequest))
     else {
         return Vec::new();
     };

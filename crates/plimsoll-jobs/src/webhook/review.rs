@@ -4,9 +4,8 @@ use plimsoll_api::json;
 use serde_json::Value;
 
 use super::validation::ErrorList;
-use crate::config::BATCH_JOB;
 use crate::store::{Kind, ObjectStore};
-use crate::{Env, names};
+use crate::{Env, ancestors, names};
 
 /// The operation of an admission request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,15 +60,18 @@ impl Validation {
 }
 
 /// Sets the namespace's default queue on an object without a queue, and the default priority class on a queued one, where
-/// they exist (Kueue KEP-2936, KEP-10765).
-pub(crate) fn default_queue(review: &Review<'_>, object: &mut Value, objects: &ObjectStore) {
+/// they exist (Kueue KEP-2936, KEP-10765). Objects that jobs own get neither.
+pub(crate) fn default_queue(review: &Review<'_>, object: &mut Value, env: Env<'_>) {
     let has = |object: &Value, label: &str| json::label_opt(object, label).is_some_and(|v| !v.is_empty());
-    if !has(object, names::QUEUE) && has_default_queue(review, objects) {
+    if ancestors::owner_may_be_queued(object, env.config) {
+        return;
+    }
+    if !has(object, names::QUEUE) && has_default_queue(review, env.objects) {
         json::set(object, &["metadata", "labels", names::QUEUE], names::DEFAULT_QUEUE.into());
     }
     if has(object, names::QUEUE)
         && !has(object, names::PRIORITY_CLASS)
-        && objects.get(Kind::WorkloadPriorityClass, "", "default").is_some()
+        && env.objects.get(Kind::WorkloadPriorityClass, "", "default").is_some()
     {
         json::set(object, &["metadata", "labels", names::PRIORITY_CLASS], "default".into());
     }
@@ -80,16 +82,8 @@ pub(crate) fn has_default_queue(review: &Review<'_>, objects: &ObjectStore) -> b
     objects.get(Kind::LocalQueue, review.namespace, names::DEFAULT_QUEUE).is_some()
 }
 
-/// Whether a queued Job owns `object`, so that the object itself is not queued.
+/// Whether a queued job owns `object`, itself or through other jobs, so that the object is not queued. An owner that is not
+/// known does not count: an object that is queued in vain waits, one that is not queued uses quota that it does not have.
 pub(crate) fn owner_is_managed(review: &Review<'_>, object: &Value, env: Env<'_>) -> bool {
-    let Some(owner) = json::controller(object) else { return false };
-    if json::text(owner, &["kind"]) != "Job" || !json::text(owner, &["apiVersion"]).starts_with("batch/") {
-        return false;
-    }
-    let job = env.objects.get(Kind::Job, review.namespace, json::text(owner, &["name"]));
-    job.is_some_and(|j| {
-        json::uid(&j) == json::text(owner, &["uid"])
-            && env.config.has_framework(BATCH_JOB)
-            && env.config.manages(&j)
-    })
+    matches!(ancestors::managed(object, review.namespace, env), ancestors::Ancestor::Managed(_))
 }

@@ -11,6 +11,7 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use plimsoll_client::Supervisor;
 use plimsoll_client::https::handler::{self as https, Limits};
+use plimsoll_jobs::CustomKind;
 use tokio::net::TcpListener;
 use tokio::sync::watch as latest;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +21,8 @@ pub use super::register::Reach;
 use super::{register, review};
 use crate::api::{self, Api, Resource};
 use crate::cache::{Cache, Kind};
+use crate::discovery::Groups;
+use crate::optional;
 use crate::watch::{self, Delta};
 
 /// How often certificates and registrations are looked at.
@@ -64,7 +67,7 @@ pub async fn run(
 ) {
     let api = api.writing_as("plimsoll-webhook");
     let cache = Cache::new(settings.jobs.clone());
-    let synced = follow(&api, &cache, &stop);
+    let synced = follow(&api, &cache, &settings, &stop);
     let first = tokio::select! {
         () = stop.cancelled() => return,
         certs = first(&api, &settings) => certs,
@@ -83,11 +86,63 @@ pub async fn run(
     }
 }
 
-/// Watches what the webhooks look up; the token is cancelled when everything has been listed.
-fn follow(api: &Api, cache: &Cache, stop: &CancellationToken) -> CancellationToken {
+/// What is watched lands in the cache.
+fn handle_delta(cache: &Cache, kind: Kind, delta: Delta<'_>) {
+    match delta {
+        Delta::Upsert { bytes, .. } => {
+            if let Ok(object) = serde_json::from_slice(bytes) {
+                cache.put(kind, object);
+            }
+        }
+        Delta::Delete { key, uid } => {
+            cache.remove(kind, &key.0, &key.1, uid);
+        }
+        Delta::Absent | Delta::Synced { .. } => {}
+    }
+}
+
+/// Jobs of a kind that a CustomResourceDefinition adds.
+struct Custom {
+    cache: Cache,
+    kind: Kind,
+}
+
+impl optional::Sink for Custom {
+    fn served(&mut self, served: Option<Resource>) {
+        self.cache.serve(self.kind, served);
+    }
+
+    fn delta(&mut self, _resource: Resource, delta: Delta<'_>) {
+        handle_delta(&self.cache, self.kind, delta);
+    }
+}
+
+/// Watches jobs of the kinds that CustomResourceDefinitions add: objects that they own are not queued.
+fn follow_custom(
+    api: &Api,
+    cache: &Cache,
+    jobs: &plimsoll_jobs::Config,
+    supervisor: &Supervisor,
+    stop: &CancellationToken,
+) {
+    let groups = Groups::new(api.clone());
+    for custom in CustomKind::all().filter(|kind| jobs.has_framework(kind.framework())) {
+        let source = watch::Source::new(api.clone(), custom.preferred());
+        let (cache, groups, stop) = (cache.clone(), groups.clone(), stop.clone());
+        let name = format!("watch of {} for webhooks", custom.preferred().plural);
+        supervisor.spawn(name, move || {
+            let sink = Custom { cache: cache.clone(), kind: Kind::Custom(custom) };
+            optional::run(source.clone(), groups.clone(), stop.clone(), sink)
+        });
+    }
+}
+
+/// Watches what the webhooks look up; the token is cancelled when everything has been listed that each cluster serves.
+fn follow(api: &Api, cache: &Cache, settings: &Settings, stop: &CancellationToken) -> CancellationToken {
     let synced = CancellationToken::new();
     let left = Arc::new(AtomicUsize::new(WATCHED.len()));
     let supervisor = Supervisor::new(stop.clone());
+    follow_custom(api, cache, &settings.jobs, &supervisor, stop);
     for (resource, kind) in WATCHED {
         let source = watch::Source::new(api.clone(), resource);
         let (cache, stop) = (cache.clone(), stop.clone());
@@ -95,20 +150,13 @@ fn follow(api: &Api, cache: &Cache, stop: &CancellationToken) -> CancellationTok
         supervisor.spawn(format!("watch of {} for webhooks", resource.plural), move || {
             let (cache, synced, left) = (cache.clone(), synced.clone(), Arc::clone(&left));
             let counted = Arc::clone(&counted);
-            watch::run(source.clone(), stop.clone(), move |delta| match delta {
-                Delta::Upsert { bytes, .. } => {
-                    if let Ok(object) = serde_json::from_slice(bytes) {
-                        cache.put(kind, object);
-                    }
-                }
-                Delta::Delete { key, uid } => {
-                    cache.remove(kind, &key.0, &key.1, uid);
-                }
-                Delta::Absent => {}
-                Delta::Synced { .. } => {
-                    if !counted.swap(true, Ordering::AcqRel) && left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                        synced.cancel();
-                    }
+            watch::run(source.clone(), stop.clone(), move |delta| {
+                handle_delta(&cache, kind, delta);
+                if matches!(delta, Delta::Synced { .. })
+                    && !counted.swap(true, Ordering::AcqRel)
+                    && left.fetch_sub(1, Ordering::AcqRel) == 1
+                {
+                    synced.cancel();
                 }
             })
         });

@@ -172,7 +172,10 @@ impl Process {
         let config = EngineConfig { scheduler, queueing: Some(queueing), joint: settings.joint };
         let mut objects = ObjectStore::default();
         if settings.provisioning {
-            objects.serve_requests(Some(plimsoll_api::resource::PROVISIONING_REQUESTS));
+            objects.serve(
+                plimsoll_jobs::Kind::ProvisioningRequest,
+                Some(plimsoll_api::resource::PROVISIONING_REQUESTS),
+            );
         }
         Self {
             life,

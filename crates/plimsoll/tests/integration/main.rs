@@ -10,6 +10,7 @@ mod expressions;
 mod extenders;
 mod faults;
 mod guests;
+mod job_kinds;
 mod logging;
 mod quickstart;
 mod real_apiserver;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::run::{Run, get};
 use crate::common::{Up, assert_within_quota, job, queue, suspended_job};
 use plimsoll_api::json;
-use plimsoll_api::webhooks::{MUTATING, NAMESPACE, SECRET, VALIDATING};
+use plimsoll_api::webhooks::{MUTATING, NAMESPACE, SECRET, TARGETS, VALIDATING};
 use plimsoll_runtime::api::{
     CLUSTER_QUEUES, JOBS, LEASES, LOCAL_QUEUES, PODS, PatchKind, Resource, WORKLOADS,
 };
@@ -118,9 +118,11 @@ async fn webhooks_are_served_registered_and_asked() {
     up.apply(&queue(1)).await;
     let (mut run, first) = Run::start(&up.kubeconfig, &["--leader-elect=false", "--webhook-port", "0"]);
     let url = first["webhooks"].as_str().unwrap().to_owned();
-    for (plural, name, count) in
-        [("mutatingwebhookconfigurations", MUTATING, 7), ("validatingwebhookconfigurations", VALIDATING, 12)]
-    {
+    let mutating = TARGETS.iter().filter(|t| t.mutates).count();
+    for (plural, name, count) in [
+        ("mutatingwebhookconfigurations", MUTATING, mutating),
+        ("validatingwebhookconfigurations", VALIDATING, TARGETS.len()),
+    ] {
         let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}/{name}");
         let configuration = up.api.get_path(&path).await.unwrap();
         let webhooks = json::list(&configuration, &["webhooks"]);

@@ -8,7 +8,7 @@ fn attempts_follow_each_other_to_the_limit() {
         let mut harness = Harness::new(one(), &config());
         harness.cache =
             Fixture::with_config(Config { clean_up_provisioning_requests: clean_up, ..Config::default() });
-        harness.cache.serve_requests(Some(PROVISIONING_REQUESTS));
+        harness.cache.serve(Kind::ProvisioningRequest, Some(PROVISIONING_REQUESTS));
         harness.restart();
         let waits = [60, 120, 240];
         for (attempt, wait) in (1..).zip(waits) {

@@ -46,7 +46,7 @@ fn checks_say_whether_they_work() {
         if let Some(p) = &parameters {
             harness.change(Kind::AdmissionCheck, "ac", &json!({"spec": {"parameters": p}}));
         }
-        harness.cache.serve_requests(served.then_some(PROVISIONING_REQUESTS));
+        harness.cache.serve(Kind::ProvisioningRequest, served.then_some(PROVISIONING_REQUESTS));
         let env = harness.cache.env(NOW);
         let writes = reconcile(&Key::AdmissionCheck("ac".into()), env);
         let [Write::Patch { body, .. }] = writes.as_slice() else { panic!("{writes:?}") };

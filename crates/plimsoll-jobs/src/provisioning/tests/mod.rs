@@ -50,7 +50,7 @@ fn merge(into: &mut Value, patch: &Value) {
 impl Harness {
     fn new(workload: Value, config: &Value) -> Self {
         let mut cache = Fixture::default();
-        cache.serve_requests(Some(PROVISIONING_REQUESTS));
+        cache.serve(Kind::ProvisioningRequest, Some(PROVISIONING_REQUESTS));
         let mut harness = Self { objects: BTreeMap::new(), cache, version: 1, made: Vec::new() };
         let flavor = json!({"metadata": {"name": "f"}, "spec": {"nodeLabels": {"pool": "gpu"},
             "tolerations": [{"key": "spot", "operator": "Exists"}]}});
@@ -166,7 +166,7 @@ impl Harness {
     /// Everything is read again, as after a restart or a lost watch.
     fn restart(&mut self) {
         let mut cache = Fixture::with_config(self.cache.config.clone());
-        cache.serve_requests(self.cache.requests_served());
+        cache.serve(Kind::ProvisioningRequest, self.cache.served(Kind::ProvisioningRequest));
         for ((kind, _, _), object) in &self.objects {
             cache.put(*kind, object.clone());
         }

@@ -38,10 +38,10 @@ fn a_request_is_made_once_with_its_templates() {
 #[test]
 fn an_older_autoscaler_is_asked_in_its_version() {
     let mut harness = Harness::new(one(), &config());
-    harness.cache.serve_requests(Some(PROVISIONING_REQUESTS_BETA));
+    harness.cache.serve(Kind::ProvisioningRequest, Some(PROVISIONING_REQUESTS_BETA));
     harness.settle();
     assert_eq!(harness.request("wl-ac-1").unwrap()["apiVersion"], "autoscaling.x-k8s.io/v1beta1");
-    harness.cache.serve_requests(None);
+    harness.cache.serve(Kind::ProvisioningRequest, None);
     harness.conditions("wl-ac-1", &[("Failed", "True", "m")]);
     assert!(harness.plan().is_empty(), "nobody to ask");
 }
@@ -122,7 +122,7 @@ fn requests_go_when_they_are_no_longer_wanted() {
         let mut harness = Harness::new(one(), &config());
         harness.cache =
             Fixture::with_config(Config { clean_up_provisioning_requests: clean_up, ..Config::default() });
-        harness.cache.serve_requests(Some(PROVISIONING_REQUESTS));
+        harness.cache.serve(Kind::ProvisioningRequest, Some(PROVISIONING_REQUESTS));
         harness.restart();
         harness.settle();
         harness.change(Kind::Workload, "wl", &json!({"status": {"conditions": conditions}}));

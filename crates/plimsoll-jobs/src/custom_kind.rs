@@ -1,0 +1,59 @@
+//! Kinds of jobs that CustomResourceDefinitions add to a cluster: under which framework name they are configured and in which
+//! versions they may be served.
+
+use plimsoll_api::resource::{JOB_SETS, Resource};
+
+/// A kind of job that a CustomResourceDefinition adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CustomKind(u8);
+
+/// Framework name, and the versions that this crate reads, the preferred one first.
+struct Row(&'static str, &'static [Resource]);
+
+const ROWS: [Row; 1] = [Row("jobset.x-k8s.io/jobset", &[JOB_SETS])];
+
+impl CustomKind {
+    /// JobSets.
+    pub const JOB_SET: Self = Self(0);
+
+    const fn row(self) -> &'static Row {
+        &ROWS[self.0 as usize]
+    }
+
+    /// All kinds.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..).zip(&ROWS).map(|(n, _)| Self(n))
+    }
+
+    /// The kind with this resource, in any version.
+    pub fn of_resource(group: &str, plural: &str) -> Option<Self> {
+        Self::all().find(|kind| {
+            let resource = kind.preferred();
+            resource.group() == group && resource.plural == plural
+        })
+    }
+
+    /// The kind that an owner reference names, in any version.
+    pub fn of_kind(api_version: &str, kind: &str) -> Option<Self> {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        Self::all().find(|custom| {
+            let resource = custom.preferred();
+            resource.group() == group && resource.kind == kind
+        })
+    }
+
+    /// Name in `integrations.frameworks`.
+    pub const fn framework(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The resource in every version that is read, the preferred one first.
+    pub const fn versions(self) -> &'static [Resource] {
+        self.row().1
+    }
+
+    /// The resource in the preferred version.
+    pub const fn preferred(self) -> Resource {
+        self.versions()[0]
+    }
+}

@@ -1,0 +1,190 @@
+//! Kinds of jobs that CustomResourceDefinitions add, one file each. A kind is a table ([`JobKind`]): where its objects keep the
+//! flag that suspends them and their pod templates, and what their status says. [`TableJob`] does the rest for all of them.
+
+pub(crate) mod jobset;
+#[cfg(test)]
+mod tests;
+mod webhook;
+
+use plimsoll_api::json;
+use plimsoll_api::resource::Resource;
+use serde_json::{Value, json};
+
+use crate::custom_kind::CustomKind;
+use crate::generic_job::{Finished, GenericJob, ReclaimablePod};
+use crate::integration::Integration;
+use crate::plan::Plan;
+use crate::podset::{self, PodSetInfo, Ranks};
+use crate::store::Kind;
+use crate::{Env, orphan, reconciler};
+
+/// What is to be known of a kind of job. All functions are of the object alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JobKind {
+    /// Its name, resource and versions.
+    pub kind: CustomKind,
+    /// Name of the validating webhook, as refusals cite it.
+    pub validating_webhook: &'static str,
+    /// Path of the flag that suspends a job.
+    pub suspend: &'static [&'static str],
+    /// The pod templates, in the order of the podsets.
+    pub templates: fn(&Value) -> Vec<PodTemplate>,
+    /// Whether pods run that use quota.
+    pub is_active: fn(&Value) -> bool,
+    /// How the job ended; `None`: it has not.
+    pub finished: fn(&Value) -> Option<Finished>,
+    /// Whether all its pods are ready or have succeeded.
+    pub pods_ready: fn(&Value) -> bool,
+    /// Pods whose quota can be released early; `None`: the kind does not support it.
+    pub reclaimable_pods: Option<fn(&Value) -> Vec<ReclaimablePod>>,
+    /// Name of the PriorityClass of its pods; `None`: the first that a podset's template names.
+    pub priority_class: fn(&Value) -> Option<&str>,
+}
+
+/// A pod template within an object, which becomes a podset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodTemplate {
+    /// Name of the podset.
+    pub podset: String,
+    /// Number of pods.
+    pub count: i64,
+    /// Where the template is, as a JSON pointer (RFC 6901).
+    pub pointer: String,
+    /// The same as a field path, for messages.
+    pub field: String,
+    /// Labels that rank its pods.
+    pub ranks: Ranks,
+}
+
+/// A job of a kind that is a table.
+#[derive(Debug)]
+pub(crate) struct TableJob<'a> {
+    table: &'static JobKind,
+    /// In the version that is served.
+    resource: Resource,
+    object: &'a Value,
+}
+
+/// The registration of a kind.
+pub(crate) const fn integration(table: &JobKind) -> Integration {
+    Integration {
+        framework: table.kind.framework(),
+        resource: table.kind.preferred(),
+        validating_webhook: table.validating_webhook,
+        defaults_updates: false,
+        default: webhook::default,
+        validate: webhook::validate,
+        reconcile: Some(reconcile),
+    }
+}
+
+/// All kinds that are tables.
+const TABLES: [&JobKind; 1] = [&jobset::JOB_SET];
+
+/// The kind of a framework.
+fn of_framework(framework: &str) -> Option<&'static JobKind> {
+    TABLES.into_iter().find(|t| t.kind.framework() == framework)
+}
+
+/// The writes for the job of this name.
+fn reconcile(framework: &str, namespace: &str, name: &str, env: Env<'_>) -> Plan {
+    let Some(table) = of_framework(framework) else { return Plan::new() };
+    let owned = || env.objects.owned_by_name(namespace, table.kind.preferred().kind, name);
+    let Some(object) = env.objects.get(Kind::Custom(table.kind), namespace, name) else {
+        return orphan::finalize_ownerless(&owned(), env);
+    };
+    if json::deleting(&object) {
+        return orphan::finalize(&owned(), env);
+    }
+    let job = TableJob::new(table, &object, env);
+    reconciler::of_framework(framework, &job, env).unwrap_or_else(|plan| plan)
+}
+
+impl<'a> TableJob<'a> {
+    fn new(table: &'static JobKind, object: &'a Value, env: Env<'_>) -> Self {
+        let resource = env.objects.served(Kind::Custom(table.kind)).unwrap_or(table.kind.preferred());
+        Self { table, resource, object }
+    }
+}
+
+fn is_suspended(table: &JobKind, object: &Value) -> bool {
+    json::flag(object, table.suspend)
+}
+
+impl GenericJob for TableJob<'_> {
+    fn object(&self) -> &Value {
+        self.object
+    }
+
+    fn resource(&self) -> Resource {
+        self.resource
+    }
+
+    fn priority_class(&self) -> Option<&str> {
+        (self.table.priority_class)(self.object)
+    }
+
+    fn is_suspended(&self) -> bool {
+        is_suspended(self.table, self.object)
+    }
+
+    fn is_active(&self) -> bool {
+        (self.table.is_active)(self.object)
+    }
+
+    fn finished(&self) -> Option<Finished> {
+        (self.table.finished)(self.object)
+    }
+
+    fn pods_ready(&self) -> bool {
+        (self.table.pods_ready)(self.object)
+    }
+
+    fn reclaimable_pods(&self) -> Option<Vec<ReclaimablePod>> {
+        self.table.reclaimable_pods.map(|of| of(self.object))
+    }
+
+    fn pod_sets(&self) -> Vec<Value> {
+        let podset = |at: PodTemplate| {
+            let template = self.object.pointer(&at.pointer).cloned().unwrap_or_default();
+            let mut podset = json!({"name": at.podset, "count": at.count, "template": template});
+            if let Some(request) = at.ranks.topology_request(&template) {
+                podset["topologyRequest"] = request;
+            }
+            podset
+        };
+        (self.table.templates)(self.object).into_iter().map(podset).collect()
+    }
+
+    fn suspend(&self, job: &mut Value) {
+        json::set(job, self.table.suspend, json!(true));
+    }
+
+    fn run_with_pod_sets_info(&self, job: &mut Value, infos: &[PodSetInfo]) -> Result<(), String> {
+        let templates = (self.table.templates)(job);
+        if templates.len() != infos.len() {
+            let (want, got) = (templates.len(), infos.len());
+            return Err(format!("invalid podset infos: expecting {want} podset, got {got}"));
+        }
+        json::set(job, self.table.suspend, json!(false));
+        for (at, info) in templates.iter().zip(infos) {
+            if let Some(template) = job.pointer_mut(&at.pointer) {
+                podset::merge(template, info).map_err(podset::Error::into_message)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Restores nothing when the number of podsets is another one (Kueue `RestorePodSetsInfo`).
+    fn restore_pod_sets_info(&self, job: &mut Value, pod_sets: &[Value]) {
+        let templates = (self.table.templates)(job);
+        if templates.len() != pod_sets.len() {
+            return;
+        }
+        for (at, podset) in templates.iter().zip(pod_sets) {
+            if let Some(template) = job.pointer_mut(&at.pointer) {
+                podset::restore(template, podset);
+            }
+        }
+    }
+}

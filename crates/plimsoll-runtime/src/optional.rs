@@ -1,0 +1,82 @@
+//! Follows a resource that a CustomResourceDefinition adds: in the version that is served, as soon as and as long as there is
+//! one. No restart is needed when the definition appears or goes.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::api::Resource;
+use crate::cache::Kind;
+use crate::discovery::{Groups, Served};
+use crate::watch::{self, Delta, Source};
+
+/// Pause between looks whether the resource is served.
+const LOOK: Duration = Duration::from_secs(3);
+
+/// The versions of a resource that a CustomResourceDefinition adds, in order of preference; empty: any other resource.
+pub fn versions(resource: Resource) -> &'static [Resource] {
+    use crate::api::{PROVISIONING_REQUESTS, PROVISIONING_REQUESTS_BETA};
+    match Kind::of(resource) {
+        Some(Kind::ProvisioningRequest) => &[PROVISIONING_REQUESTS, PROVISIONING_REQUESTS_BETA],
+        Some(Kind::Custom(custom)) => custom.versions(),
+        _ => &[],
+    }
+}
+
+/// What is heard of such a resource.
+pub trait Sink: Send {
+    /// In which version it is served; repeated at each look.
+    fn served(&mut self, served: Option<Resource>);
+
+    /// A change of an object, or the end of a list. A resource that is not served has an empty list.
+    fn delta(&mut self, resource: Resource, delta: Delta<'_>);
+}
+
+/// Follows the resource of `source` until stopped.
+pub async fn run(source: Source, groups: Groups, stop: CancellationToken, mut sink: impl Sink) {
+    let versions = versions(source.resource);
+    let mut was_forbidden = false;
+    while !stop.is_cancelled() {
+        let served = tokio::select! {
+            () = stop.cancelled() => return,
+            served = groups.served(versions) => served,
+        };
+        let forbidden = matches!(served, Ok(Served::Forbidden));
+        if forbidden && !was_forbidden {
+            tracing::warn!(resource = source.resource.plural, "may not be listed, and counts as not served");
+        }
+        was_forbidden = forbidden;
+        match served {
+            Ok(Served::In(resource)) => {
+                sink.served(Some(resource));
+                follow(Source { resource, ..source.clone() }, &stop, &mut sink).await;
+                continue;
+            }
+            Ok(Served::Forbidden | Served::No) => {
+                sink.served(None);
+                source.tracker.opened();
+                sink.delta(source.resource, Delta::Synced { version: "" });
+            }
+            Err(e) => source.tracker.failed(&e),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+}
+
+/// Follows one version until it is not served any more.
+async fn follow(source: Source, stop: &CancellationToken, sink: &mut impl Sink) {
+    let resource = source.resource;
+    tracing::info!(resource = resource.plural, version = resource.api_version, "the cluster serves it");
+    let ended = stop.child_token();
+    watch::run(source, ended.clone(), |delta| match delta {
+        Delta::Absent => {
+            tracing::info!(resource = resource.plural, "the cluster does not serve it any more");
+            ended.cancel();
+        }
+        delta => sink.delta(resource, delta),
+    })
+    .await;
+}

@@ -1,0 +1,155 @@
+//! Kinds of jobs that CustomResourceDefinitions add, through the front door: the test plays the kind's own controller.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use crate::common::{Up, condition, job, resource};
+use plimsoll_api::json;
+use plimsoll_runtime::api::{JOB_SETS, JOBS, PatchKind, Resource, WORKLOADS};
+use serde_json::{Value, json};
+
+/// A queue of four cpus whose flavor has a node label.
+const QUEUE: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: team}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: linux}
+spec: {nodeLabels: {kubernetes.io/os: linux}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - name: linux
+      resources: [{name: cpu, nominalQuota: 4}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: main, namespace: team}
+spec: {clusterQueue: cq}
+";
+
+/// The definition of a kind that keeps all fields.
+fn definition(of: Resource) -> Value {
+    let (group, version) = of.api_version.split_once('/').unwrap();
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{}.{group}", of.plural)},
+        "spec": {"group": group, "scope": "Namespaced",
+            "names": {"plural": of.plural, "singular": of.kind.to_lowercase(), "kind": of.kind, "listKind": format!("{}List", of.kind)},
+            "versions": [{"name": version, "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": any}}]}})
+}
+
+fn template(cpu: &str) -> Value {
+    json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "work", "image": "busybox",
+        "resources": {"requests": {"cpu": cpu}}}], "unknownField": {"kept": true}}})
+}
+
+fn job_set(name: &str, pods: u32) -> Value {
+    json!({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+        "metadata": {"name": name, "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "main"}},
+        "spec": {"unknownField": [1], "replicatedJobs": [
+            {"name": "leader", "replicas": 1, "template": {"spec": {"template": template("1")}}},
+            {"name": "workers", "replicas": pods, "template": {"spec": {"parallelism": 1, "template": template("1")}}}]}})
+}
+
+async fn create(up: &Up, of: Resource, object: &Value) -> Result<Value, plimsoll_runtime::api::Error> {
+    up.api.create(of, object).await
+}
+
+/// The workload of a job, when there is one.
+async fn workload(up: &Up, job: &Value) -> Option<Value> {
+    let all = up.list(WORKLOADS).await;
+    all.into_iter().find(|w| json::controller(w).is_some_and(|o| o["uid"] == json::uid(job)))
+}
+
+async fn until_started(up: &Up, of: Resource, name: &str) -> Value {
+    up.until("the job runs", async |up| {
+        let job = up.get(of, "team", name).await;
+        (!json::flag(&job, &["spec", "suspend"])).then_some(job)
+    })
+    .await
+}
+
+fn selector(job_set: &Value, i: usize) -> &Value {
+    &job_set["spec"]["replicatedJobs"][i]["template"]["spec"]["template"]["spec"]["nodeSelector"]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_sets_are_queued_as_long_as_their_definition_is_there() {
+    let up = Up::start(&["--speed", "10"]).await;
+    up.apply(QUEUE).await;
+    for round in ["first", "again"] {
+        up.until("the definition is served", async |up| {
+            let made = up.create(&definition(JOB_SETS)).await;
+            match made {
+                Ok(_) => Some(()),
+                // The one before is not quite gone.
+                Err(e) if e.is_conflict() => None,
+                Err(e) => panic!("{e}"),
+            }
+        })
+        .await;
+        let made = up
+            .until("a JobSet is created", async |up| create(up, JOB_SETS, &job_set(round, 2)).await.ok())
+            .await;
+        assert_eq!(made["spec"]["suspend"], true, "the webhook suspends it");
+
+        let running = until_started(&up, JOB_SETS, round).await;
+        for i in [0, 1] {
+            assert_eq!(selector(&running, i), &json!({"kubernetes.io/os": "linux"}), "{running}");
+        }
+        assert_eq!(running["spec"]["unknownField"], json!([1]));
+        let wl = workload(&up, &made).await.unwrap();
+        assert!(json::name(&wl).starts_with(&format!("jobset-{round}-")), "{wl}");
+        assert_eq!(condition(&wl, "Admitted").0, "True", "{wl}");
+        let counts: Vec<&Value> = json::list(&wl, &["spec", "podSets"]).iter().map(|p| &p["count"]).collect();
+        assert_eq!(counts, [&json!(1), &json!(2)]);
+
+        // What does not fit beside it waits, and its queue can't be changed while it runs.
+        let waits = create(&up, JOB_SETS, &job_set("waits", 3)).await.unwrap();
+        up.until_shown("the second one waits", async |up| {
+            let wl = workload(up, &waits).await.unwrap_or_default();
+            (condition(&wl, "QuotaReserved").0 == "False").then_some(()).ok_or(wl.to_string())
+        })
+        .await;
+        let body = json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}});
+        let refused = up.api.patch(JOB_SETS, "team", round, "", PatchKind::Merge, &body).await.unwrap_err();
+        assert!(refused.to_string().contains("vjobset.kb.io"), "{refused}");
+
+        let ended = json!({"status": {"conditions": [{"type": "Completed", "status": "True", "message": "done",
+            "reason": "AllJobsCompleted", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        up.api.patch(JOB_SETS, "team", round, "status", PatchKind::Merge, &ended).await.unwrap();
+        let second = until_started(&up, JOB_SETS, "waits").await;
+        let first = workload(&up, &made).await.unwrap();
+        assert_eq!(condition(&first, "Finished"), ("True", "Succeeded", "done"));
+
+        // The definition takes its objects with it, and their workloads go.
+        let crd = resource(&definition(JOB_SETS));
+        let name = json::name(&definition(JOB_SETS)).to_owned();
+        up.api.delete(crd, "", &name, "", None).await.unwrap();
+        up.until_shown("nothing is charged for it any more", async |up| {
+            let left = up.list(WORKLOADS).await;
+            let of = |w: &Value| json::controller(w).is_some_and(|o| o["uid"] == json::uid(&second));
+            let held = left.iter().find(|w| of(w) && !json::is_true(w, "Finished"));
+            held.map_or(Ok(()), |w| Err(w.to_string()))
+        })
+        .await;
+        // Everything else goes on.
+        let mut own = job(round, &json!({"kueue.x-k8s.io/queue-name": "main"}), 1, 1);
+        own["metadata"]["name"] = json!(format!("job-{round}"));
+        up.create(&own).await.unwrap();
+        up.until("the Job completes", async |up| {
+            let job = up.get(JOBS, "team", &format!("job-{round}")).await;
+            json::is_true(&job, "Complete").then_some(())
+        })
+        .await;
+    }
+}
