@@ -34,6 +34,18 @@ resources! {
     JOBS = "batch/v1" "jobs" "Job";
     /// JobSets.
     JOB_SETS = "jobset.x-k8s.io/v1alpha2" "jobsets" "JobSet";
+    /// Kubeflow's PyTorchJobs.
+    PYTORCH_JOBS = "kubeflow.org/v1" "pytorchjobs" "PyTorchJob";
+    /// Kubeflow's TFJobs.
+    TF_JOBS = "kubeflow.org/v1" "tfjobs" "TFJob";
+    /// Kubeflow's XGBoostJobs.
+    XGBOOST_JOBS = "kubeflow.org/v1" "xgboostjobs" "XGBoostJob";
+    /// Kubeflow's PaddleJobs.
+    PADDLE_JOBS = "kubeflow.org/v1" "paddlejobs" "PaddleJob";
+    /// Kubeflow's JAXJobs.
+    JAX_JOBS = "kubeflow.org/v1" "jaxjobs" "JAXJob";
+    /// Kubeflow's MPIJobs.
+    MPI_JOBS = "kubeflow.org/v2beta1" "mpijobs" "MPIJob";
     /// Priority classes of pods.
     PRIORITY_CLASSES = "scheduling.k8s.io/v1" "priorityclasses" "PriorityClass";
     /// Kueue workloads.

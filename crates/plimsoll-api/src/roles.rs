@@ -55,7 +55,7 @@ const fn job(group: &'static str, plural: &'static str, kind: &'static str) -> R
     Row { prefix: "kueue", group, plural, kind, status: true, editor: Part::Batch, viewer: Part::All }
 }
 
-const ROWS: [Row; 9] = [
+const ROWS: [Row; 15] = [
     kueue("clusterqueues", "clusterqueue", true, Part::Admins),
     kueue("localqueues", "localqueue", true, Part::All),
     kueue("resourceflavors", "resourceflavor", false, Part::Admins),
@@ -64,6 +64,12 @@ const ROWS: [Row; 9] = [
     kueue("cohorts", "cohort", false, Part::Admins),
     job("batch", "jobs", "job"),
     job("jobset.x-k8s.io", "jobsets", "jobset"),
+    job("kubeflow.org", "pytorchjobs", "pytorchjob"),
+    job("kubeflow.org", "tfjobs", "tfjob"),
+    job("kubeflow.org", "xgboostjobs", "xgboostjob"),
+    job("kubeflow.org", "paddlejobs", "paddlejob"),
+    job("kubeflow.org", "jaxjobs", "jaxjob"),
+    job("kubeflow.org", "mpijobs", "mpijob"),
     Row {
         prefix: "plimsoll",
         group: "plimsoll.dev",

@@ -77,12 +77,18 @@ const fn custom(
 }
 
 /// Everything that webhooks look at.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 19] = [
     job("batch", "jobs", "job"),
     job("", "pods", "pod"),
     apps("deployments", "deployment"),
     apps("statefulsets", "statefulset"),
     custom("jobset.x-k8s.io", "v1alpha2", "jobsets", "jobset"),
+    custom("kubeflow.org", "v1", "pytorchjobs", "pytorchjob"),
+    custom("kubeflow.org", "v1", "tfjobs", "tfjob"),
+    custom("kubeflow.org", "v1", "xgboostjobs", "xgboostjob"),
+    custom("kubeflow.org", "v1", "paddlejobs", "paddlejob"),
+    custom("kubeflow.org", "v1", "jaxjobs", "jaxjob"),
+    custom("kubeflow.org", "v2beta1", "mpijobs", "mpijob"),
     kueue("clusterqueues", "clusterqueue", true),
     kueue("cohorts", "cohort", false),
     kueue("resourceflavors", "resourceflavor", true),
@@ -183,20 +189,26 @@ mod tests {
                 "mdeployment.kb.io /mutate-apps-v1-deployment",
                 "mstatefulset.kb.io /mutate-apps-v1-statefulset",
                 "mjobset.kb.io /mutate-jobset-x-k8s-io-v1alpha2-jobset",
+                "mpytorchjob.kb.io /mutate-kubeflow-org-v1-pytorchjob",
+                "mtfjob.kb.io /mutate-kubeflow-org-v1-tfjob",
+                "mxgboostjob.kb.io /mutate-kubeflow-org-v1-xgboostjob",
+                "mpaddlejob.kb.io /mutate-kubeflow-org-v1-paddlejob",
+                "mjaxjob.kb.io /mutate-kubeflow-org-v1-jaxjob",
+                "mmpijob.kb.io /mutate-kubeflow-org-v2beta1-mpijob",
                 "mclusterqueue.kb.io /mutate-kueue-x-k8s-io-v1beta2-clusterqueue",
                 "mresourceflavor.kb.io /mutate-kueue-x-k8s-io-v1beta2-resourceflavor",
                 "mworkload.kb.io /mutate-kueue-x-k8s-io-v1beta2-workload",
             ]
         );
-        assert_eq!(rows(&validating).len(), 13);
+        assert_eq!(rows(&validating).len(), 19);
         for row in rows(&mutating).iter().chain(&rows(&validating)) {
             let path = row.split(' ').nth(1).unwrap();
             assert!(Target::at(path).is_some_and(|(_, m)| m == path.starts_with("/mutate")), "{path}");
         }
         assert_eq!(Target::at("/mutate-kueue-x-k8s-io-v1beta2-cohort"), None);
         let resources = |c: &Value, i: usize| c["webhooks"][i]["rules"][0]["resources"].clone();
-        assert_eq!(resources(&mutating, 7), json!(["workloads"]));
-        assert_eq!(resources(&validating, 8), json!(["workloads", "workloads/status"]));
+        assert_eq!(resources(&mutating, 13), json!(["workloads"]));
+        assert_eq!(resources(&validating, 14), json!(["workloads", "workloads/status"]));
         let names = &mutating["webhooks"][1]["namespaceSelector"]["matchExpressions"][0]["values"];
         assert_eq!(names, &json!(["kube-system", "kueue-system", NAMESPACE, "elsewhere"]));
     }

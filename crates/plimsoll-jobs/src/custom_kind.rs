@@ -1,7 +1,9 @@
 //! Kinds of jobs that CustomResourceDefinitions add to a cluster: under which framework name they are configured and in which
 //! versions they may be served.
 
-use plimsoll_api::resource::{JOB_SETS, Resource};
+use plimsoll_api::resource::{
+    JAX_JOBS, JOB_SETS, MPI_JOBS, PADDLE_JOBS, PYTORCH_JOBS, Resource, TF_JOBS, XGBOOST_JOBS,
+};
 
 /// A kind of job that a CustomResourceDefinition adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -10,11 +12,31 @@ pub struct CustomKind(u8);
 /// Framework name, and the versions that this crate reads, the preferred one first.
 struct Row(&'static str, &'static [Resource]);
 
-const ROWS: [Row; 1] = [Row("jobset.x-k8s.io/jobset", &[JOB_SETS])];
+const ROWS: [Row; 7] = [
+    Row("jobset.x-k8s.io/jobset", &[JOB_SETS]),
+    Row("kubeflow.org/pytorchjob", &[PYTORCH_JOBS]),
+    Row("kubeflow.org/tfjob", &[TF_JOBS]),
+    Row("kubeflow.org/xgboostjob", &[XGBOOST_JOBS]),
+    Row("kubeflow.org/paddlejob", &[PADDLE_JOBS]),
+    Row("kubeflow.org/jaxjob", &[JAX_JOBS]),
+    Row("kubeflow.org/mpijob", &[MPI_JOBS]),
+];
 
 impl CustomKind {
     /// JobSets.
     pub const JOB_SET: Self = Self(0);
+    /// Kubeflow's PyTorchJobs.
+    pub const PYTORCH_JOB: Self = Self(1);
+    /// Kubeflow's TFJobs.
+    pub const TF_JOB: Self = Self(2);
+    /// Kubeflow's XGBoostJobs.
+    pub const XGBOOST_JOB: Self = Self(3);
+    /// Kubeflow's PaddleJobs.
+    pub const PADDLE_JOB: Self = Self(4);
+    /// Kubeflow's JAXJobs.
+    pub const JAX_JOB: Self = Self(5);
+    /// Kubeflow's MPIJobs.
+    pub const MPI_JOB: Self = Self(6);
 
     const fn row(self) -> &'static Row {
         &ROWS[self.0 as usize]

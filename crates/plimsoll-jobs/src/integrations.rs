@@ -4,12 +4,18 @@ use crate::integration::Integration;
 use crate::{job, kinds, pod, serving};
 
 /// All frameworks.
-pub static INTEGRATIONS: [Integration; 5] = [
+pub static INTEGRATIONS: [Integration; 11] = [
     job::INTEGRATION,
     pod::INTEGRATION,
     serving::DEPLOYMENT,
     serving::STATEFUL_SET,
     kinds::integration(&kinds::jobset::JOB_SET),
+    kinds::integration(&kinds::kubeflow::PYTORCH_JOB),
+    kinds::integration(&kinds::kubeflow::TF_JOB),
+    kinds::integration(&kinds::kubeflow::XGBOOST_JOB),
+    kinds::integration(&kinds::kubeflow::PADDLE_JOB),
+    kinds::integration(&kinds::kubeflow::JAX_JOB),
+    kinds::integration(&kinds::kubeflow::MPI_JOB),
 ];
 
 /// The integration of a resource type.

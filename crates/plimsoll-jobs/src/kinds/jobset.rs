@@ -24,6 +24,7 @@ pub(crate) const JOB_SET: JobKind = JobKind {
     pods_ready,
     reclaimable_pods: Some(reclaimable_pods),
     priority_class: |_| None,
+    default: |_| (),
 };
 
 fn replicated_jobs(job_set: &Value) -> &[Value] {

@@ -2,6 +2,7 @@
 //! flag that suspends them and their pod templates, and what their status says. [`TableJob`] does the rest for all of them.
 
 pub(crate) mod jobset;
+pub(crate) mod kubeflow;
 #[cfg(test)]
 mod tests;
 mod webhook;
@@ -39,6 +40,8 @@ pub(crate) struct JobKind {
     pub reclaimable_pods: Option<fn(&Value) -> Vec<ReclaimablePod>>,
     /// Name of the PriorityClass of its pods; `None`: the first that a podset's template names.
     pub priority_class: fn(&Value) -> Option<&str>,
+    /// Defaults that only this kind has.
+    pub default: fn(&mut Value),
 }
 
 /// A pod template within an object, which becomes a podset.
@@ -79,7 +82,15 @@ pub(crate) const fn integration(table: &JobKind) -> Integration {
 }
 
 /// All kinds that are tables.
-const TABLES: [&JobKind; 1] = [&jobset::JOB_SET];
+const TABLES: [&JobKind; 7] = [
+    &jobset::JOB_SET,
+    &kubeflow::PYTORCH_JOB,
+    &kubeflow::TF_JOB,
+    &kubeflow::XGBOOST_JOB,
+    &kubeflow::PADDLE_JOB,
+    &kubeflow::JAX_JOB,
+    &kubeflow::MPI_JOB,
+];
 
 /// The kind of a framework.
 fn of_framework(framework: &str) -> Option<&'static JobKind> {

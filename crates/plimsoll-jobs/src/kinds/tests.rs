@@ -13,6 +13,7 @@ use crate::testing::Fixture;
 use crate::webhook::{Operation, Review, mutate, validate};
 
 mod jobsets;
+mod kubeflow_jobs;
 
 pub(super) const NOW: Time = Time::from_seconds(1_700_000_000);
 

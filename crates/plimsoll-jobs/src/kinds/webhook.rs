@@ -29,6 +29,7 @@ pub(super) fn default(review: &Review<'_>, job: &mut Value, env: Env<'_>) {
     if config.manages(job) && !owner_is_managed(review, job, env) && !is_suspended(table, job) {
         json::set(job, table.suspend, json!(true));
     }
+    (table.default)(job);
 }
 
 pub(super) fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Validation {

@@ -4,7 +4,7 @@
 
 use crate::common::{Up, condition, job, resource};
 use plimsoll_api::json;
-use plimsoll_runtime::api::{JOB_SETS, JOBS, PatchKind, Resource, WORKLOADS};
+use plimsoll_runtime::api::{JOB_SETS, JOBS, MPI_JOBS, PYTORCH_JOBS, PatchKind, Resource, WORKLOADS};
 use serde_json::{Value, json};
 
 /// A queue of four cpus whose flavor has a node label.
@@ -149,6 +149,62 @@ async fn job_sets_are_queued_as_long_as_their_definition_is_there() {
         up.until("the Job completes", async |up| {
             let job = up.get(JOBS, "team", &format!("job-{round}")).await;
             json::is_true(&job, "Complete").then_some(())
+        })
+        .await;
+    }
+}
+
+/// Of each kind: its resource, the path of its suspend flag, a spec with one template, the path of that, and the status with
+/// which a job of it has succeeded.
+fn kinds() -> Vec<(Resource, &'static str, Value, &'static str, Value)> {
+    let condition = |kind: &str| json!({"conditions": [{"type": kind, "status": "True", "message": "done"}]});
+    let replica = || json!({"replicas": 2, "template": template("1")});
+    let suspend = "/spec/runPolicy/suspend";
+    vec![
+        (
+            PYTORCH_JOBS,
+            suspend,
+            json!({"pytorchReplicaSpecs": {"Worker": replica()}}),
+            "/spec/pytorchReplicaSpecs/Worker/template",
+            condition("Succeeded"),
+        ),
+        (
+            MPI_JOBS,
+            suspend,
+            json!({"mpiReplicaSpecs": {"Worker": replica()}}),
+            "/spec/mpiReplicaSpecs/Worker/template",
+            condition("Succeeded"),
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_of_every_kind_start_with_what_was_assigned_and_finish() {
+    let up = Up::start(&["--speed", "10"]).await;
+    up.apply(QUEUE).await;
+    for (of, ..) in kinds() {
+        up.create(&definition(of)).await.unwrap();
+    }
+    for (of, suspend, spec, template, status) in kinds() {
+        let object = json!({"apiVersion": of.api_version, "kind": of.kind, "spec": spec,
+            "metadata": {"name": "j", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "main"}}});
+        let made = up.until("it is created", async |up| create(up, of, &object).await.ok()).await;
+        assert_eq!(made.pointer(suspend), Some(&json!(true)), "{made}");
+        let running = up
+            .until("it runs", async |up| {
+                let job = up.get(of, "team", "j").await;
+                (job.pointer(suspend) == Some(&json!(false))).then_some(job)
+            })
+            .await;
+        let template = running.pointer(template).unwrap();
+        assert_eq!(template["spec"]["nodeSelector"], json!({"kubernetes.io/os": "linux"}), "{running}");
+        assert_eq!(template["spec"]["unknownField"], json!({"kept": true}), "{running}");
+        let body = json!({"status": status});
+        up.api.patch(of, "team", "j", "status", PatchKind::Merge, &body).await.unwrap();
+        up.until_shown("its workload is finished", async |up| {
+            let wl = workload(up, &made).await.unwrap_or_default();
+            let done = condition(&wl, "Finished") == ("True", "Succeeded", "done");
+            done.then_some(()).ok_or(wl.to_string())
         })
         .await;
     }
