@@ -52,8 +52,11 @@ impl Queueing {
 
     /// Reserves what the workload's admission says, if it has one.
     pub(crate) fn hold(&mut self, id: WorkloadId) {
-        let Some(admission) = self.wl(id).and_then(|w| w.obj.status.admission.clone()) else { return };
-        let cq = self.cq_slot(&admission.cluster_queue);
+        let Some(status) = self.wl(id).and_then(WorkloadInfo::status_held) else { return };
+        let Some(name) = status.admission.as_ref().map(|a| a.cluster_queue.clone()) else { return };
+        let admitted = status.is_true(cond::ADMITTED);
+        let since = status.condition(cond::QUOTA_RESERVED).map_or_else(Time::default, |c| c.transition);
+        let cq = self.cq_slot(&name);
         let total_requests = self.resources_held(id);
         let usage = self.usage_of(&total_requests);
         let usage = self.uncharged(id, cq, usage);
@@ -61,9 +64,6 @@ impl Queueing {
             self.tree_dirty = true;
         }
         let Some(wl) = self.workloads.get_mut(id) else { return };
-        let status = &wl.obj.status;
-        let admitted = status.is_true(cond::ADMITTED);
-        let since = status.condition(cond::QUOTA_RESERVED).map_or_else(Time::default, |c| c.transition);
         let lq = wl.lq;
         wl.total_requests = total_requests;
         wl.quota = Some(self.quota.make(Reservation {

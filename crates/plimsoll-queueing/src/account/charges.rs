@@ -27,7 +27,7 @@ impl Queueing {
     /// What the admission of a workload says it holds, less what reclaimable pods gave back.
     pub(crate) fn resources_held(&mut self, id: WorkloadId) -> Vec<PodSetResources> {
         let Some(wl) = self.workloads.get(id) else { return Vec::new() };
-        let Some(admission) = &wl.obj.status.admission else { return Vec::new() };
+        let Some(admission) = wl.status_held().and_then(|s| s.admission.as_ref()) else { return Vec::new() };
         let limits = requests::limits_of(&self.objects.limit_ranges, &wl.obj.key.namespace);
         let ids = &mut self.ids;
         let mut total_requests = Vec::with_capacity(admission.assignments.len());

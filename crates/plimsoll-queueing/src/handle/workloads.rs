@@ -146,6 +146,10 @@ impl Queueing {
             }
             !shown
         });
+        // A list may show the next reservation and not that the one before ended.
+        let reserved_anew = wl.base.as_deref().is_some_and(|b| {
+            b.admission.is_some() && w.status.admission.is_some() && b.admission != w.status.admission
+        });
         if wl.writes.is_empty() {
             wl.base = None;
         } else {
@@ -157,7 +161,7 @@ impl Queueing {
             || other_old
             || wl.obj.pod_sets != w.pod_sets
             || wl.obj.admission_gated_by != w.admission_gated_by;
-        let other_holder = wl.quota.is_some() != wl.must_hold();
+        let other_holder = wl.quota.is_some() != wl.must_hold() || reserved_anew;
         if *wl.obj == w && !other_holder {
             self.record_observations(id, &observations);
             return;
@@ -173,6 +177,9 @@ impl Queueing {
             self.register_dependencies(id, false, now);
         } else if news {
             self.dependency_changed(id, now);
+        }
+        if reserved_anew {
+            self.release(id);
         }
         let Some(wl) = self.wl_mut(id) else { return };
         let other_holder = wl.quota.is_some() != wl.must_hold();
