@@ -46,6 +46,12 @@ resources! {
     JAX_JOBS = "kubeflow.org/v1" "jaxjobs" "JAXJob";
     /// Kubeflow's MPIJobs.
     MPI_JOBS = "kubeflow.org/v2beta1" "mpijobs" "MPIJob";
+    /// RayClusters.
+    RAY_CLUSTERS = "ray.io/v1" "rayclusters" "RayCluster";
+    /// RayJobs.
+    RAY_JOBS = "ray.io/v1" "rayjobs" "RayJob";
+    /// RayServices.
+    RAY_SERVICES = "ray.io/v1" "rayservices" "RayService";
     /// Priority classes of pods.
     PRIORITY_CLASSES = "scheduling.k8s.io/v1" "priorityclasses" "PriorityClass";
     /// Kueue workloads.

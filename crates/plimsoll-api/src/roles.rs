@@ -55,7 +55,7 @@ const fn job(group: &'static str, plural: &'static str, kind: &'static str) -> R
     Row { prefix: "kueue", group, plural, kind, status: true, editor: Part::Batch, viewer: Part::All }
 }
 
-const ROWS: [Row; 15] = [
+const ROWS: [Row; 18] = [
     kueue("clusterqueues", "clusterqueue", true, Part::Admins),
     kueue("localqueues", "localqueue", true, Part::All),
     kueue("resourceflavors", "resourceflavor", false, Part::Admins),
@@ -70,6 +70,9 @@ const ROWS: [Row; 15] = [
     job("kubeflow.org", "paddlejobs", "paddlejob"),
     job("kubeflow.org", "jaxjobs", "jaxjob"),
     job("kubeflow.org", "mpijobs", "mpijob"),
+    job("ray.io", "rayclusters", "raycluster"),
+    job("ray.io", "rayjobs", "rayjob"),
+    job("ray.io", "rayservices", "rayservice"),
     Row {
         prefix: "plimsoll",
         group: "plimsoll.dev",

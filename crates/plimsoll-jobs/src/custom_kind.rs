@@ -2,7 +2,8 @@
 //! versions they may be served.
 
 use plimsoll_api::resource::{
-    JAX_JOBS, JOB_SETS, MPI_JOBS, PADDLE_JOBS, PYTORCH_JOBS, Resource, TF_JOBS, XGBOOST_JOBS,
+    JAX_JOBS, JOB_SETS, MPI_JOBS, PADDLE_JOBS, PYTORCH_JOBS, RAY_CLUSTERS, RAY_JOBS, RAY_SERVICES, Resource,
+    TF_JOBS, XGBOOST_JOBS,
 };
 
 /// A kind of job that a CustomResourceDefinition adds.
@@ -12,7 +13,7 @@ pub struct CustomKind(u8);
 /// Framework name, and the versions that this crate reads, the preferred one first.
 struct Row(&'static str, &'static [Resource]);
 
-const ROWS: [Row; 7] = [
+const ROWS: [Row; 10] = [
     Row("jobset.x-k8s.io/jobset", &[JOB_SETS]),
     Row("kubeflow.org/pytorchjob", &[PYTORCH_JOBS]),
     Row("kubeflow.org/tfjob", &[TF_JOBS]),
@@ -20,6 +21,9 @@ const ROWS: [Row; 7] = [
     Row("kubeflow.org/paddlejob", &[PADDLE_JOBS]),
     Row("kubeflow.org/jaxjob", &[JAX_JOBS]),
     Row("kubeflow.org/mpijob", &[MPI_JOBS]),
+    Row("ray.io/raycluster", &[RAY_CLUSTERS]),
+    Row("ray.io/rayjob", &[RAY_JOBS]),
+    Row("ray.io/rayservice", &[RAY_SERVICES]),
 ];
 
 impl CustomKind {
@@ -37,6 +41,12 @@ impl CustomKind {
     pub const JAX_JOB: Self = Self(5);
     /// Kubeflow's MPIJobs.
     pub const MPI_JOB: Self = Self(6);
+    /// RayClusters.
+    pub const RAY_CLUSTER: Self = Self(7);
+    /// RayJobs.
+    pub const RAY_JOB: Self = Self(8);
+    /// RayServices.
+    pub const RAY_SERVICE: Self = Self(9);
 
     const fn row(self) -> &'static Row {
         &ROWS[self.0 as usize]

@@ -111,6 +111,11 @@ pub trait GenericJob {
         false
     }
 
+    /// Whether the job waits for its user, and neither starts nor stops (`JobWithOnHold`).
+    fn is_on_hold(&self) -> bool {
+        false
+    }
+
     /// How the job ended; `None`: it has not.
     fn finished(&self) -> Option<Finished>;
 

@@ -4,7 +4,7 @@ use crate::integration::Integration;
 use crate::{job, kinds, pod, serving};
 
 /// All frameworks.
-pub static INTEGRATIONS: [Integration; 11] = [
+pub static INTEGRATIONS: [Integration; 14] = [
     job::INTEGRATION,
     pod::INTEGRATION,
     serving::DEPLOYMENT,
@@ -16,6 +16,9 @@ pub static INTEGRATIONS: [Integration; 11] = [
     kinds::integration(&kinds::kubeflow::PADDLE_JOB),
     kinds::integration(&kinds::kubeflow::JAX_JOB),
     kinds::integration(&kinds::kubeflow::MPI_JOB),
+    kinds::integration(&kinds::ray::RAY_CLUSTER),
+    kinds::integration(&kinds::ray::RAY_JOB),
+    kinds::integration(&kinds::ray::RAY_SERVICE),
 ];
 
 /// The integration of a resource type.

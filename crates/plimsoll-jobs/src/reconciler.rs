@@ -40,7 +40,7 @@ pub fn reconcile(job: &dyn GenericJob, env: Env<'_>) -> Plan {
         Step::Plan(plan) => return plan,
     };
     let Some(wl) = wl else {
-        return without_workload(job, env);
+        return if job.is_on_hold() { Plan::new() } else { without_workload(job, env) };
     };
     if let Some(conditions) = job.custom_workload_conditions(&wl, env) {
         return vec![patch_status(WORKLOADS, &wl, &json!({ "conditions": conditions }))];
@@ -60,6 +60,9 @@ pub fn reconcile(job: &dyn GenericJob, env: Env<'_>) -> Plan {
             return plan;
         }
         return remove_finalizer(WORKLOADS, &wl, names::IN_USE).into_iter().collect();
+    }
+    if job.is_on_hold() {
+        return Plan::new();
     }
     if let Some(finished) = job.finished() {
         let mut plan = workload::finish(&wl, finished.reason(), &finished.message, env.now);

@@ -25,6 +25,11 @@ pub(crate) const JOB_SET: JobKind = JobKind {
     reclaimable_pods: Some(reclaimable_pods),
     priority_class: |_| None,
     default: |_| (),
+    adjust: |_, _| (),
+    skip: |_| false,
+    on_hold: |_| false,
+    keeps_queue_name: false,
+    validate: |_, _| true,
 };
 
 fn replicated_jobs(job_set: &Value) -> &[Value] {
@@ -58,6 +63,7 @@ fn templates(job_set: &Value) -> Vec<PodTemplate> {
         pointer: format!("/spec/replicatedJobs/{i}/template/spec/template"),
         field: format!("spec.replicatedJobs[{i}].template.spec.template"),
         ranks: Ranks { index_label: Some(INDEX), groups: Some((JOB_INDEX, replicas(replicated))) },
+        otherwise: None,
     };
     replicated_jobs(job_set).iter().enumerate().map(template).collect()
 }

@@ -60,6 +60,11 @@ const fn kind(
         reclaimable_pods: None,
         priority_class,
         default: |_| (),
+        adjust: |_, _| (),
+        skip: |_| false,
+        on_hold: |_| false,
+        keeps_queue_name: false,
+        validate: |_, _| true,
     }
 }
 
@@ -73,6 +78,7 @@ fn replicas(job: &Value, field: &str, types: &[&str]) -> Vec<PodTemplate> {
             pointer: format!("/spec/{field}/{kind}/template"),
             field: format!("spec.{field}[{kind}].template"),
             ranks: Ranks { index_label: Some(INDEX), groups: None },
+            otherwise: None,
         })
     };
     types.iter().filter_map(template).collect()

@@ -3,6 +3,7 @@
 
 pub(crate) mod jobset;
 pub(crate) mod kubeflow;
+pub(crate) mod ray;
 #[cfg(test)]
 mod tests;
 mod webhook;
@@ -17,6 +18,7 @@ use crate::integration::Integration;
 use crate::plan::Plan;
 use crate::podset::{self, PodSetInfo, Ranks};
 use crate::store::Kind;
+use crate::webhook::validation::ErrorList;
 use crate::{Env, orphan, reconciler};
 
 /// What is to be known of a kind of job. All functions are of the object alone.
@@ -42,6 +44,16 @@ pub(crate) struct JobKind {
     pub priority_class: fn(&Value) -> Option<&str>,
     /// Defaults that only this kind has.
     pub default: fn(&mut Value),
+    /// Changes the podsets: adds what the kind's controller adds to its pods.
+    pub adjust: fn(&Value, &mut [Value]),
+    /// Whether a job is left alone.
+    pub skip: fn(&Value) -> bool,
+    /// Whether a job waits for its user, and neither starts nor stops (Kueue's `JobWithOnHold`).
+    pub on_hold: fn(&Value) -> bool,
+    /// Whether updates of a job are validated only if it is or was queued (Kueue `ShouldValidateRayOrSparkJobOnUpdate`).
+    pub keeps_queue_name: bool,
+    /// Rules of this kind for queued jobs; whether those of all jobs apply, too.
+    pub validate: fn(&Value, &mut ErrorList) -> bool,
 }
 
 /// A pod template within an object, which becomes a podset.
@@ -57,6 +69,8 @@ pub(crate) struct PodTemplate {
     pub field: String,
     /// Labels that rank its pods.
     pub ranks: Ranks,
+    /// The template where the object has none.
+    pub otherwise: Option<Value>,
 }
 
 /// A job of a kind that is a table.
@@ -82,7 +96,7 @@ pub(crate) const fn integration(table: &JobKind) -> Integration {
 }
 
 /// All kinds that are tables.
-const TABLES: [&JobKind; 7] = [
+const TABLES: [&JobKind; 10] = [
     &jobset::JOB_SET,
     &kubeflow::PYTORCH_JOB,
     &kubeflow::TF_JOB,
@@ -90,6 +104,9 @@ const TABLES: [&JobKind; 7] = [
     &kubeflow::PADDLE_JOB,
     &kubeflow::JAX_JOB,
     &kubeflow::MPI_JOB,
+    &ray::RAY_CLUSTER,
+    &ray::RAY_JOB,
+    &ray::RAY_SERVICE,
 ];
 
 /// The kind of a framework.
@@ -104,6 +121,9 @@ fn reconcile(framework: &str, namespace: &str, name: &str, env: Env<'_>) -> Plan
     let Some(object) = env.objects.get(Kind::Custom(table.kind), namespace, name) else {
         return orphan::finalize_ownerless(&owned(), env);
     };
+    if (table.skip)(&object) {
+        return Plan::new();
+    }
     if json::deleting(&object) {
         return orphan::finalize(&owned(), env);
     }
@@ -143,6 +163,10 @@ impl GenericJob for TableJob<'_> {
         (self.table.is_active)(self.object)
     }
 
+    fn is_on_hold(&self) -> bool {
+        (self.table.on_hold)(self.object)
+    }
+
     fn finished(&self) -> Option<Finished> {
         (self.table.finished)(self.object)
     }
@@ -157,14 +181,16 @@ impl GenericJob for TableJob<'_> {
 
     fn pod_sets(&self) -> Vec<Value> {
         let podset = |at: PodTemplate| {
-            let template = self.object.pointer(&at.pointer).cloned().unwrap_or_default();
+            let template = self.object.pointer(&at.pointer).cloned().or(at.otherwise).unwrap_or_default();
             let mut podset = json!({"name": at.podset, "count": at.count, "template": template});
             if let Some(request) = at.ranks.topology_request(&template) {
                 podset["topologyRequest"] = request;
             }
             podset
         };
-        (self.table.templates)(self.object).into_iter().map(podset).collect()
+        let mut pod_sets: Vec<Value> = (self.table.templates)(self.object).into_iter().map(podset).collect();
+        (self.table.adjust)(self.object, &mut pod_sets);
+        pod_sets
     }
 
     fn suspend(&self, job: &mut Value) {
@@ -179,6 +205,10 @@ impl GenericJob for TableJob<'_> {
         }
         json::set(job, self.table.suspend, json!(false));
         for (at, info) in templates.iter().zip(infos) {
+            if let Some(default) = at.otherwise.as_ref().filter(|_| job.pointer(&at.pointer).is_none()) {
+                let path: Vec<&str> = at.pointer.split('/').skip(1).collect();
+                json::set(job, &path, default.clone());
+            }
             if let Some(template) = job.pointer_mut(&at.pointer) {
                 podset::merge(template, info).map_err(podset::Error::into_message)?;
             }

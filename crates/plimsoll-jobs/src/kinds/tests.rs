@@ -14,6 +14,7 @@ use crate::webhook::{Operation, Review, mutate, validate};
 
 mod jobsets;
 mod kubeflow_jobs;
+mod ray_jobs;
 
 pub(super) const NOW: Time = Time::from_seconds(1_700_000_000);
 
@@ -170,7 +171,8 @@ pub(super) fn refusal(table: &JobKind, object: &Value, old: Option<&Value>) -> S
 fn the_webhooks_of_all_kinds_share_kueues_rules() {
     for table in TABLES {
         let framework = table.kind.framework();
-        let suspended = job(table, &json!({}));
+        // What a RayJob has to have; other kinds don't know it.
+        let suspended = job(table, &json!({"rayClusterSpec": {}, "shutdownAfterJobFinishes": true}));
         let running = |o: &Value| {
             let mut o = o.clone();
             json::set(&mut o, table.suspend, json!(false));

@@ -37,11 +37,18 @@ pub(super) fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Valida
     let Some(table) = of_review(review).filter(|t| env.config.has_framework(t.kind.framework())) else {
         return Validation::of(errors);
     };
-    if let Some(old) = review.old.filter(|_| review.operation == Operation::Update) {
+    let old = review.old.filter(|_| review.operation == Operation::Update);
+    if table.keeps_queue_name && old.is_some_and(|old| !env.config.manages(old) && !env.config.manages(job)) {
+        return Validation::of(errors);
+    }
+    if let Some(old) = old {
         let suspended = (is_suspended(table, old), is_suspended(table, job));
         let default = has_default_queue(review, env.objects);
         validation::on_update(old, job, suspended, default, &mut errors);
         errors.immutable(&annotation_path(names::ELASTIC), env.is_elastic(job), env.is_elastic(old));
+    }
+    if env.config.manages(job) && !(table.validate)(job, &mut errors) {
+        return Validation::of(errors);
     }
     validation::on_create(job, &mut errors);
     if env.is_elastic(job) {

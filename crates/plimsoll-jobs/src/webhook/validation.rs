@@ -102,6 +102,11 @@ impl ErrorList {
         self.0.push(format!("{path}: Too long: may not be more than {most} bytes"));
     }
 
+    /// `Too many`, of a list.
+    pub fn too_many(&mut self, path: &str, actual: usize, most: usize) {
+        self.0.push(format!("{path}: Too many: {actual}: must have at most {most} items"));
+    }
+
     /// `field is immutable`, when the two differ.
     pub fn immutable(&mut self, path: &str, new: impl Into<Value>, old: impl Into<Value>) {
         let new = new.into();

@@ -4,7 +4,9 @@
 
 use crate::common::{Up, condition, job, resource};
 use plimsoll_api::json;
-use plimsoll_runtime::api::{JOB_SETS, JOBS, MPI_JOBS, PYTORCH_JOBS, PatchKind, Resource, WORKLOADS};
+use plimsoll_runtime::api::{
+    JOB_SETS, JOBS, MPI_JOBS, PYTORCH_JOBS, PatchKind, RAY_JOBS, Resource, WORKLOADS,
+};
 use serde_json::{Value, json};
 
 /// A queue of four cpus whose flavor has a node label.
@@ -160,7 +162,18 @@ fn kinds() -> Vec<(Resource, &'static str, Value, &'static str, Value)> {
     let condition = |kind: &str| json!({"conditions": [{"type": kind, "status": "True", "message": "done"}]});
     let replica = || json!({"replicas": 2, "template": template("1")});
     let suspend = "/spec/runPolicy/suspend";
+    let cluster = || {
+        let head = json!({"template": template("1")});
+        json!({"headGroupSpec": head, "workerGroupSpecs": [{"groupName": "w", "replicas": 1, "template": template("1")}]})
+    };
     vec![
+        (
+            RAY_JOBS,
+            "/spec/suspend",
+            json!({"rayClusterSpec": cluster(), "shutdownAfterJobFinishes": true, "submissionMode": "HTTPMode"}),
+            "/spec/rayClusterSpec/workerGroupSpecs/0/template",
+            json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED", "message": "done"}),
+        ),
         (
             PYTORCH_JOBS,
             suspend,
