@@ -52,6 +52,8 @@ resources! {
     RAY_JOBS = "ray.io/v1" "rayjobs" "RayJob";
     /// RayServices.
     RAY_SERVICES = "ray.io/v1" "rayservices" "RayService";
+    /// AppWrappers.
+    APP_WRAPPERS = "workload.codeflare.dev/v1beta2" "appwrappers" "AppWrapper";
     /// Priority classes of pods.
     PRIORITY_CLASSES = "scheduling.k8s.io/v1" "priorityclasses" "PriorityClass";
     /// Kueue workloads.

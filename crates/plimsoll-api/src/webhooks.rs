@@ -77,7 +77,7 @@ const fn custom(
 }
 
 /// Everything that webhooks look at.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 23] = [
     job("batch", "jobs", "job"),
     job("", "pods", "pod"),
     apps("deployments", "deployment"),
@@ -92,6 +92,7 @@ pub const TARGETS: [Target; 22] = [
     custom("ray.io", "v1", "rayclusters", "raycluster"),
     custom("ray.io", "v1", "rayjobs", "rayjob"),
     custom("ray.io", "v1", "rayservices", "rayservice"),
+    custom("workload.codeflare.dev", "v1beta2", "appwrappers", "appwrapper"),
     kueue("clusterqueues", "clusterqueue", true),
     kueue("cohorts", "cohort", false),
     kueue("resourceflavors", "resourceflavor", true),
@@ -201,20 +202,21 @@ mod tests {
                 "mraycluster.kb.io /mutate-ray-io-v1-raycluster",
                 "mrayjob.kb.io /mutate-ray-io-v1-rayjob",
                 "mrayservice.kb.io /mutate-ray-io-v1-rayservice",
+                "mappwrapper.kb.io /mutate-workload-codeflare-dev-v1beta2-appwrapper",
                 "mclusterqueue.kb.io /mutate-kueue-x-k8s-io-v1beta2-clusterqueue",
                 "mresourceflavor.kb.io /mutate-kueue-x-k8s-io-v1beta2-resourceflavor",
                 "mworkload.kb.io /mutate-kueue-x-k8s-io-v1beta2-workload",
             ]
         );
-        assert_eq!(rows(&validating).len(), 22);
+        assert_eq!(rows(&validating).len(), 23);
         for row in rows(&mutating).iter().chain(&rows(&validating)) {
             let path = row.split(' ').nth(1).unwrap();
             assert!(Target::at(path).is_some_and(|(_, m)| m == path.starts_with("/mutate")), "{path}");
         }
         assert_eq!(Target::at("/mutate-kueue-x-k8s-io-v1beta2-cohort"), None);
         let resources = |c: &Value, i: usize| c["webhooks"][i]["rules"][0]["resources"].clone();
-        assert_eq!(resources(&mutating, 16), json!(["workloads"]));
-        assert_eq!(resources(&validating, 17), json!(["workloads", "workloads/status"]));
+        assert_eq!(resources(&mutating, 17), json!(["workloads"]));
+        assert_eq!(resources(&validating, 18), json!(["workloads", "workloads/status"]));
         let names = &mutating["webhooks"][1]["namespaceSelector"]["matchExpressions"][0]["values"];
         assert_eq!(names, &json!(["kube-system", "kueue-system", NAMESPACE, "elsewhere"]));
     }

@@ -2,8 +2,8 @@
 //! versions they may be served.
 
 use plimsoll_api::resource::{
-    JAX_JOBS, JOB_SETS, MPI_JOBS, PADDLE_JOBS, PYTORCH_JOBS, RAY_CLUSTERS, RAY_JOBS, RAY_SERVICES, Resource,
-    TF_JOBS, XGBOOST_JOBS,
+    APP_WRAPPERS, JAX_JOBS, JOB_SETS, MPI_JOBS, PADDLE_JOBS, PYTORCH_JOBS, RAY_CLUSTERS, RAY_JOBS,
+    RAY_SERVICES, Resource, TF_JOBS, XGBOOST_JOBS,
 };
 
 /// A kind of job that a CustomResourceDefinition adds.
@@ -13,7 +13,7 @@ pub struct CustomKind(u8);
 /// Framework name, and the versions that this crate reads, the preferred one first.
 struct Row(&'static str, &'static [Resource]);
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 11] = [
     Row("jobset.x-k8s.io/jobset", &[JOB_SETS]),
     Row("kubeflow.org/pytorchjob", &[PYTORCH_JOBS]),
     Row("kubeflow.org/tfjob", &[TF_JOBS]),
@@ -24,6 +24,7 @@ const ROWS: [Row; 10] = [
     Row("ray.io/raycluster", &[RAY_CLUSTERS]),
     Row("ray.io/rayjob", &[RAY_JOBS]),
     Row("ray.io/rayservice", &[RAY_SERVICES]),
+    Row("workload.codeflare.dev/appwrapper", &[APP_WRAPPERS]),
 ];
 
 impl CustomKind {
@@ -47,6 +48,8 @@ impl CustomKind {
     pub const RAY_JOB: Self = Self(8);
     /// RayServices.
     pub const RAY_SERVICE: Self = Self(9);
+    /// AppWrappers.
+    pub const APP_WRAPPER: Self = Self(10);
 
     const fn row(self) -> &'static Row {
         &ROWS[self.0 as usize]

@@ -4,7 +4,7 @@ use crate::integration::Integration;
 use crate::{job, kinds, pod, serving};
 
 /// All frameworks.
-pub static INTEGRATIONS: [Integration; 14] = [
+pub static INTEGRATIONS: [Integration; 15] = [
     job::INTEGRATION,
     pod::INTEGRATION,
     serving::DEPLOYMENT,
@@ -19,6 +19,7 @@ pub static INTEGRATIONS: [Integration; 14] = [
     kinds::integration(&kinds::ray::RAY_CLUSTER),
     kinds::integration(&kinds::ray::RAY_JOB),
     kinds::integration(&kinds::ray::RAY_SERVICE),
+    kinds::integration(&kinds::appwrapper::APP_WRAPPER),
 ];
 
 /// The integration of a resource type.

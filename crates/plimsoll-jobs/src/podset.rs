@@ -1,6 +1,8 @@
 //! What an admission assigns to the pods of a podset, and how it gets into a pod template and out again (Kueue
 //! `pkg/podset`).
 
+use std::borrow::Cow;
+
 use plimsoll_api::json;
 use serde_json::{Map, Value, json};
 
@@ -279,23 +281,23 @@ pub fn job_matches(suspended: bool, job: &[Value], workload: &Value, env: Env<'_
 }
 
 /// The labels by which the pods of a podset have ranks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranks {
     /// Label: index of the pod, in its group if there are groups.
-    pub index_label: Option<&'static str>,
+    pub index_label: Option<Cow<'static, str>>,
     /// Label: index of the pod's group, and the number of groups.
-    pub groups: Option<(&'static str, i64)>,
+    pub groups: Option<(Cow<'static, str>, i64)>,
 }
 
 impl Ranks {
     /// `topologyRequest` of a template whose pods have these labels: also without annotations, for flavors with a topology
     /// (Kueue `NewPodSetTopologyRequest`).
-    pub fn topology_request(self, template: &Value) -> Option<Value> {
+    pub fn topology_request(&self, template: &Value) -> Option<Value> {
         let mut out = topology_request(template, None).unwrap_or_else(|| json!({}));
-        if let Some(label) = self.index_label {
+        if let Some(label) = &self.index_label {
             out["podIndexLabel"] = json!(label);
         }
-        if let Some((label, count)) = self.groups {
+        if let Some((label, count)) = &self.groups {
             out["subGroupIndexLabel"] = json!(label);
             out["subGroupCount"] = json!(count);
         }

@@ -3,7 +3,7 @@
 use plimsoll_api::json;
 use serde_json::Value;
 
-use super::{JobKind, PodTemplate};
+use super::{Inject, JobKind, PodTemplate};
 use crate::custom_kind::CustomKind;
 use crate::generic_job::{Finished, ReclaimablePod};
 use crate::podset::Ranks;
@@ -19,6 +19,7 @@ pub(crate) const JOB_SET: JobKind = JobKind {
     validating_webhook: "vjobset.kb.io",
     suspend: &["spec", "suspend"],
     templates,
+    inject: Inject::Templates,
     is_active,
     finished,
     pods_ready,
@@ -62,7 +63,10 @@ fn templates(job_set: &Value) -> Vec<PodTemplate> {
         count: replicas(replicated).saturating_mul(pods_per_replica(replicated)),
         pointer: format!("/spec/replicatedJobs/{i}/template/spec/template"),
         field: format!("spec.replicatedJobs[{i}].template.spec.template"),
-        ranks: Ranks { index_label: Some(INDEX), groups: Some((JOB_INDEX, replicas(replicated))) },
+        ranks: Ranks {
+            index_label: Some(INDEX.into()),
+            groups: Some((JOB_INDEX.into(), replicas(replicated))),
+        },
         otherwise: None,
     };
     replicated_jobs(job_set).iter().enumerate().map(template).collect()

@@ -4,7 +4,7 @@
 use plimsoll_api::json;
 use serde_json::{Value, json};
 
-use super::{JobKind, PodTemplate};
+use super::{Inject, JobKind, PodTemplate};
 use crate::custom_kind::CustomKind;
 use crate::generic_job::Finished;
 use crate::podset::Ranks;
@@ -54,6 +54,7 @@ const fn kind(
         validating_webhook,
         suspend: &["spec", "runPolicy", "suspend"],
         templates,
+        inject: Inject::Templates,
         is_active,
         finished,
         pods_ready: |job| json::is_true(job, "Running"),
@@ -77,7 +78,7 @@ fn replicas(job: &Value, field: &str, types: &[&str]) -> Vec<PodTemplate> {
             count: json::int(replica, &["replicas"]).unwrap_or(1),
             pointer: format!("/spec/{field}/{kind}/template"),
             field: format!("spec.{field}[{kind}].template"),
-            ranks: Ranks { index_label: Some(INDEX), groups: None },
+            ranks: Ranks { index_label: Some(INDEX.into()), groups: None },
             otherwise: None,
         })
     };

@@ -1,6 +1,7 @@
 //! Kinds of jobs that CustomResourceDefinitions add, one file each. A kind is a table ([`JobKind`]): where its objects keep the
 //! flag that suspends them and their pod templates, and what their status says. [`TableJob`] does the rest for all of them.
 
+pub(crate) mod appwrapper;
 pub(crate) mod jobset;
 pub(crate) mod kubeflow;
 pub(crate) mod ray;
@@ -32,6 +33,8 @@ pub(crate) struct JobKind {
     pub suspend: &'static [&'static str],
     /// The pod templates, in the order of the podsets.
     pub templates: fn(&Value) -> Vec<PodTemplate>,
+    /// Where what was assigned is written.
+    pub inject: Inject,
     /// Whether pods run that use quota.
     pub is_active: fn(&Value) -> bool,
     /// How the job ended; `None`: it has not.
@@ -56,6 +59,20 @@ pub(crate) struct JobKind {
     pub validate: fn(&Value, &mut ErrorList) -> bool,
 }
 
+/// Where what was assigned to the podsets is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Inject {
+    /// Into the templates.
+    Templates,
+    /// Elsewhere in the object.
+    Elsewhere {
+        /// Writes it there.
+        run: fn(&mut Value, &[PodSetInfo]) -> Result<(), String>,
+        /// Removes it from there.
+        restore: fn(&mut Value),
+    },
+}
+
 /// A pod template within an object, which becomes a podset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodTemplate {
@@ -65,7 +82,7 @@ pub(crate) struct PodTemplate {
     pub count: i64,
     /// Where the template is, as a JSON pointer (RFC 6901).
     pub pointer: String,
-    /// The same as a field path, for messages.
+    /// The same as a field path, for messages; empty: it is not validated.
     pub field: String,
     /// Labels that rank its pods.
     pub ranks: Ranks,
@@ -96,7 +113,7 @@ pub(crate) const fn integration(table: &JobKind) -> Integration {
 }
 
 /// All kinds that are tables.
-const TABLES: [&JobKind; 10] = [
+const TABLES: [&JobKind; 11] = [
     &jobset::JOB_SET,
     &kubeflow::PYTORCH_JOB,
     &kubeflow::TF_JOB,
@@ -107,6 +124,7 @@ const TABLES: [&JobKind; 10] = [
     &ray::RAY_CLUSTER,
     &ray::RAY_JOB,
     &ray::RAY_SERVICE,
+    &appwrapper::APP_WRAPPER,
 ];
 
 /// The kind of a framework.
@@ -198,6 +216,10 @@ impl GenericJob for TableJob<'_> {
     }
 
     fn run_with_pod_sets_info(&self, job: &mut Value, infos: &[PodSetInfo]) -> Result<(), String> {
+        if let Inject::Elsewhere { run, .. } = self.table.inject {
+            json::set(job, self.table.suspend, json!(false));
+            return run(job, infos);
+        }
         let templates = (self.table.templates)(job);
         if templates.len() != infos.len() {
             let (want, got) = (templates.len(), infos.len());
@@ -218,6 +240,9 @@ impl GenericJob for TableJob<'_> {
 
     /// Restores nothing when the number of podsets is another one (Kueue `RestorePodSetsInfo`).
     fn restore_pod_sets_info(&self, job: &mut Value, pod_sets: &[Value]) {
+        if let Inject::Elsewhere { restore, .. } = self.table.inject {
+            return restore(job);
+        }
         let templates = (self.table.templates)(job);
         if templates.len() != pod_sets.len() {
             return;

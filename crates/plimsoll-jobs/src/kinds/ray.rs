@@ -4,7 +4,7 @@
 use plimsoll_api::{Quantity, json};
 use serde_json::{Value, json};
 
-use super::{JobKind, PodTemplate};
+use super::{Inject, JobKind, PodTemplate};
 use crate::custom_kind::CustomKind;
 use crate::generic_job::Finished;
 use crate::names;
@@ -28,6 +28,7 @@ pub(crate) const RAY_CLUSTER: JobKind = JobKind {
     validating_webhook: "vraycluster.kb.io",
     suspend: &["spec", "suspend"],
     templates: |cluster| groups(cluster, &CLUSTER),
+    inject: Inject::Templates,
     is_active: |cluster| state(cluster, &["status", "state"]),
     // A cluster never ends by itself.
     finished: |_| None,

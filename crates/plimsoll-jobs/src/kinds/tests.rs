@@ -12,6 +12,7 @@ use crate::plan::Write;
 use crate::testing::Fixture;
 use crate::webhook::{Operation, Review, mutate, validate};
 
+mod app_wrappers;
 mod jobsets;
 mod kubeflow_jobs;
 mod ray_jobs;
@@ -124,7 +125,8 @@ pub(super) fn lives(table: &'static JobKind, object: &Value) {
     );
     let started = patched(object, &plan, resource);
     assert!(!is_suspended(table, &started), "{framework}");
-    for at in (table.templates)(&started) {
+    let injected = matches!(table.inject, Inject::Templates);
+    for at in (table.templates)(&started).iter().filter(|_| injected) {
         let template = started.pointer(&at.pointer).unwrap();
         assert_eq!(template["spec"]["nodeSelector"]["zone"], "a", "{framework} {}", at.podset);
         assert_eq!(json::label(template, names::PODSET), at.podset, "{framework}");

@@ -58,7 +58,7 @@ pub(super) fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Valida
         errors.forbidden(&annotation_path(names::ELASTIC), &detail);
     }
     admission_gates::validate(job, review.old, &mut errors);
-    for at in (table.templates)(job) {
+    for at in (table.templates)(job).iter().filter(|at| !at.field.is_empty()) {
         if let Some(template) = job.pointer(&at.pointer) {
             validation::topology(template, &format!("{}.metadata", at.field), &mut errors);
         }
