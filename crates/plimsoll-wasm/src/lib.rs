@@ -20,4 +20,5 @@ pub use config::{ReadFile, names, register};
 pub use guest::{Answer, Guest, Instance, MAX_FUEL, MAX_MEMORY, Settings};
 pub use host::{Params, Results};
 pub use nodes::Nodes;
+pub use plugin::points;
 pub use protobuf::encode_pod;

@@ -37,7 +37,7 @@ const POINTS: [(ExtensionPoint, &[&str]); 10] = [
 ];
 
 /// The extension points of a guest; `None`: all that a guest can have.
-pub(crate) fn points(guest: Option<&Guest>) -> Vec<ExtensionPoint> {
+pub fn points(guest: Option<&Guest>) -> Vec<ExtensionPoint> {
     let has = |functions: &[&str]| guest.is_none_or(|guest| functions.iter().any(|f| guest.has(f)));
     POINTS.iter().filter(|(_, functions)| has(functions)).map(|(point, _)| *point).collect()
 }

@@ -116,11 +116,55 @@ fn placement(files: &Files, gates: config::scheduler::Gates) -> anyhow::Result<P
     let Some(path) = &files.scheduler_config else { return Ok((gates.default_config(), None)) };
     let named = format!("--scheduler-config {}", path.display());
     let text = text(path).with_context(|| named.clone())?;
-    let registry = plugins(&text).with_context(|| named.clone())?;
-    let place =
-        config::scheduler::read_with_registry(&text, gates, &registry).with_context(|| named.clone())?;
+    let (_, place) = with_plugins(&text, gates).with_context(|| named.clone())?;
     warn_of(&text, &named, &SCHEDULER_PROCESS);
     Ok((place, config::scheduler::client_connection(&text)))
+}
+
+fn with_plugins(text: &str, gates: config::scheduler::Gates) -> anyhow::Result<Plugins> {
+    let registry = plugins(text)?;
+    let place = config::scheduler::read_with_registry(text, gates, &registry)?;
+    Ok((registry, place))
+}
+
+type Plugins = (plimsoll_scheduler::Registry, plimsoll_scheduler::Config);
+
+/// What a file of kube-scheduler configures, or the defaults, with the plugins that it can name.
+///
+/// # Errors
+/// When the gates or the file are not valid.
+pub fn scheduler(file: Option<&Path>, gates: &str) -> anyhow::Result<Plugins> {
+    let gates = config::scheduler::Gates::parse(gates).context("--scheduler-feature-gates")?;
+    let Some(path) = file else { return Ok((plimsoll_plugins::registry(), gates.default_config())) };
+    let read = text(path).and_then(|text| with_plugins(&text, gates));
+    read.with_context(|| format!("--scheduler-config {}", path.display()))
+}
+
+/// A file that can be used.
+pub enum File {
+    /// kube-scheduler's.
+    Scheduler(Box<plimsoll_scheduler::Config>),
+    /// Kueue's.
+    Queueing,
+    /// A guest in WebAssembly, which runs at these extension points.
+    Guest(Vec<&'static str>),
+}
+
+/// Checks a file of any of the kinds that configure the engine.
+///
+/// # Errors
+/// When it is of no such kind or not valid.
+pub fn check(bytes: &[u8], gates: &str) -> anyhow::Result<File> {
+    let gates = config::scheduler::Gates::parse(gates).context("--scheduler-feature-gates")?;
+    if bytes.starts_with(b"\0asm") {
+        return guest(bytes).map(File::Guest);
+    }
+    let text = std::str::from_utf8(bytes).context("neither text nor a WebAssembly module")?;
+    match config::parse(text)?["kind"].as_str() {
+        Some("Configuration") => queueing(text, false).map(|_| File::Queueing),
+        // Others are refused with the kinds that can be read.
+        _ => with_plugins(text, gates).map(|(_, place)| File::Scheduler(Box::new(place))),
+    }
 }
 
 /// The plugins that the file can name: those with a guest are its own.
@@ -137,6 +181,21 @@ fn plugins(text: &str) -> anyhow::Result<plimsoll_scheduler::Registry> {
 fn guests(registry: &mut plimsoll_scheduler::Registry, config: &serde_json::Value) -> anyhow::Result<()> {
     plimsoll_wasm::register(registry, config, |path| std::fs::read(path).map_err(|e| e.to_string()));
     Ok(())
+}
+
+#[cfg(feature = "wasm")]
+fn guest(bytes: &[u8]) -> anyhow::Result<Vec<&'static str>> {
+    use plimsoll_scheduler::framework::ExtensionPoint;
+    let guest =
+        plimsoll_wasm::Guest::new(bytes, plimsoll_wasm::Settings::default()).map_err(|e| anyhow!(e))?;
+    guest.instantiate(0).map_err(|e| anyhow!(e))?;
+    let points = plimsoll_wasm::points(Some(&guest));
+    Ok(ExtensionPoint::ALL.iter().filter(|(p, _)| points.contains(p)).map(|(_, field)| *field).collect())
+}
+
+#[cfg(not(feature = "wasm"))]
+fn guest(_: &[u8]) -> anyhow::Result<Vec<&'static str>> {
+    bail!("this build has no host for plugins in WebAssembly: build it with --features wasm")
 }
 
 #[cfg(not(feature = "wasm"))]

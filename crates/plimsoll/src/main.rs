@@ -7,6 +7,7 @@ mod describe;
 mod listen;
 mod log_filter;
 mod logging;
+mod plugins;
 mod run;
 mod say;
 mod traces;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
             cli::Command::Version(args) => describe::version(&args),
             cli::Command::Completion(args) => describe::completion(&args),
             cli::Command::Man(args) => describe::man(&args),
+            cli::Command::Plugins { what } => plugins::run(&what),
             cli::Command::Bench { what: cli::Bench::Api(args) } => bench::api::run(args).await,
             cli::Command::Bench { what: cli::Bench::Admission(args) } => bench::admission::run(&args),
             cli::Command::Bench { what: cli::Bench::Soak(args) } => bench::soak::run(args).await,

@@ -178,6 +178,11 @@ impl PluginSet {
         self.all().into_iter().map(|p| p.name())
     }
 
+    /// The plugins at a point in their order, with their weights, which count at Score and PlacementScore.
+    pub fn enabled_at(&self, point: ExtensionPoint) -> impl Iterator<Item = (&str, i64)> {
+        self.at(point).iter().map(|(plugin, weight)| (plugin.name(), *weight))
+    }
+
     /// The plugins at a point.
     pub(crate) fn at(&self, point: ExtensionPoint) -> &[Enabled] {
         self.points.get(point as usize).map_or(&[], |v| v)

@@ -2,6 +2,7 @@
 
 mod bench;
 mod parse;
+mod plugins;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -11,6 +12,8 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use bench::{Bench, BenchAdmission, BenchApi, BenchCluster, BenchPlacement, BenchSoak};
+pub use plugins::{CheckPlugins, ListPlugins, Plugins};
+
 use parse::{base, bind, duration, speed};
 
 /// Batch and AI scheduler for Kubernetes: admission and scheduling in one engine.
@@ -52,6 +55,12 @@ pub enum Command {
     Completion(Completion),
     /// Print a manual page (roff).
     Man(Man),
+    /// Show the scheduler's plugins, and check the files that configure them.
+    Plugins {
+        /// What to do.
+        #[command(subcommand)]
+        what: Plugins,
+    },
     /// Run benchmarks.
     Bench {
         /// The benchmark.

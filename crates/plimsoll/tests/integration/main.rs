@@ -12,6 +12,7 @@ mod faults;
 mod guests;
 mod job_kinds;
 mod logging;
+mod plugins;
 mod quickstart;
 mod real_apiserver;
 mod run;
