@@ -22,6 +22,7 @@ pub(crate) const APP_WRAPPER: JobKind = JobKind {
     validating_webhook: "vappwrapper.kb.io",
     suspend: &["spec", "suspend"],
     templates,
+    groups: false,
     inject: Inject::Elsewhere { run, restore },
     is_active: |wrapper| json::is_true(wrapper, "QuotaReserved"),
     finished,

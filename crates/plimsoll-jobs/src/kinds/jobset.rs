@@ -19,6 +19,7 @@ pub(crate) const JOB_SET: JobKind = JobKind {
     validating_webhook: "vjobset.kb.io",
     suspend: &["spec", "suspend"],
     templates,
+    groups: true,
     inject: Inject::Templates,
     is_active,
     finished,

@@ -38,6 +38,7 @@ pub(crate) const JAX_JOB: JobKind =
 /// MPIJobs.
 pub(crate) const MPI_JOB: JobKind = JobKind {
     default: offset_workers,
+    groups: true,
     ..kind(CustomKind::MPI_JOB, "vmpijob.kb.io", |job| {
         replicas(job, "mpiReplicaSpecs", &["Launcher", "Worker"])
     })
@@ -54,6 +55,7 @@ const fn kind(
         validating_webhook,
         suspend: &["spec", "runPolicy", "suspend"],
         templates,
+        groups: false,
         inject: Inject::Templates,
         is_active,
         finished,

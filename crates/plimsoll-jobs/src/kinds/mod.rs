@@ -33,6 +33,8 @@ pub(crate) struct JobKind {
     pub suspend: &'static [&'static str],
     /// The pod templates, in the order of the podsets.
     pub templates: fn(&Value) -> Vec<PodTemplate>,
+    /// Whether two podsets may be a group that is placed together.
+    pub groups: bool,
     /// Where what was assigned is written.
     pub inject: Inject,
     /// Whether pods run that use quota.

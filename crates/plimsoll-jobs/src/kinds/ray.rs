@@ -28,6 +28,7 @@ pub(crate) const RAY_CLUSTER: JobKind = JobKind {
     validating_webhook: "vraycluster.kb.io",
     suspend: &["spec", "suspend"],
     templates: |cluster| groups(cluster, &CLUSTER),
+    groups: true,
     inject: Inject::Templates,
     is_active: |cluster| state(cluster, &["status", "state"]),
     // A cluster never ends by itself.

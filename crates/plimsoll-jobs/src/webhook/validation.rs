@@ -32,6 +32,11 @@ impl ErrorList {
         self.0.push(format!("{path}: Invalid value: {}: {detail}", value.into()));
     }
 
+    /// `Invalid value`, without the value (`field.OmitValueType`).
+    pub fn invalid_whole(&mut self, path: &str, detail: &str) {
+        self.0.push(format!("{path}: Invalid value: {detail}"));
+    }
+
     /// `Forbidden`.
     pub fn forbidden(&mut self, path: &str, detail: &str) {
         self.0.push(format!("{path}: Forbidden: {detail}"));

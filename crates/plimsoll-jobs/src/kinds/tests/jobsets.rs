@@ -87,3 +87,41 @@ fn topology_annotations_are_validated_where_they_are() {
     let path = "spec.replicatedJobs[1].template.spec.template.metadata.annotations: Invalid value: ";
     assert!(refusal.starts_with(path), "{refusal}");
 }
+
+/// Kueue `tas_validation_test.go`.
+#[test]
+fn slices_fit_their_podset_and_groups_are_pairs() {
+    let at = |i: usize| format!("spec.replicatedJobs[{i}].template.spec.template.metadata.annotations");
+    let refused = |pods: &[i64], annotations: &[Value]| {
+        let mut jobs = Vec::new();
+        for (i, (count, annotations)) in pods.iter().zip(annotations).enumerate() {
+            let mut job = replicated(&format!("j{i}"), *count, &json!({}));
+            job["template"]["spec"]["template"]["metadata"]["annotations"] = annotations.clone();
+            jobs.push(job);
+        }
+        refusal(TABLE, &job_set(&jobs), None)
+    };
+    let slice = |size: &str| json!({"kueue.x-k8s.io/podset-slice-required-topology": "rack", "kueue.x-k8s.io/podset-slice-size": size});
+    assert_eq!(refused(&[4], &[slice("4")]), "");
+    let want = format!(
+        "{}[kueue.x-k8s.io/podset-slice-size]: Invalid value: \"5\": must not be greater than pod set count 4",
+        at(0)
+    );
+    assert_eq!(refused(&[4], &[slice("5")]), want);
+    let group = |mode: &str, level: &str| json!({format!("kueue.x-k8s.io/podset-{mode}-topology"): level, "kueue.x-k8s.io/podset-group-name": "g"});
+    let rack = || group("required", "rack");
+    assert_eq!(refused(&[1, 4], &[rack(), rack()]), "");
+    let want = format!(
+        "{}[kueue.x-k8s.io/podset-group-name]: Invalid value: \"g\": can only define groups of exactly 2 pod sets, got: 1 pod set(s)",
+        at(0)
+    );
+    assert_eq!(refused(&[1], &[rack()]), want);
+    let many = refused(&[2, 4], &[rack(), rack()]);
+    assert!(many.contains("got: 2 replica(s) and 4 replica(s) in the group"), "{many}");
+    for other in [group("preferred", "rack"), group("required", "block")] {
+        let mixed = refused(&[1, 4], &[rack(), other]);
+        let want = format!("topology consistent with '{}' in group 'g'", at(1));
+        assert!(mixed.starts_with(&format!("[{}: Invalid value: must specify", at(0))), "{mixed}");
+        assert!(mixed.contains(&want), "{mixed}");
+    }
+}
