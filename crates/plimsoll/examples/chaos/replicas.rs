@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use super::common::{binary, directory};
+use super::common::{binary, directory, process};
 
 /// Pause before a replica that has ended is started again.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -83,8 +83,7 @@ impl Replicas {
     pub fn kill(&mut self, which: usize) {
         let replica = &mut self.all[which];
         if let Some(mut child) = replica.child.take() {
-            child.kill().unwrap();
-            child.wait().unwrap();
+            process::kill(&mut child);
             self.kills += 1;
             replica.ended = Instant::now();
         }
@@ -95,10 +94,10 @@ impl Replicas {
         self.tend();
         for replica in &mut self.all {
             if let Some(mut child) = replica.child.take() {
-                let asked = Command::new("kill").arg(child.id().to_string()).status().unwrap();
-                let status = child.wait().unwrap();
-                if !asked.success() || status.code() != Some(0) {
-                    self.wrong.get_or_insert(format!("a replica ended with {status} when told to"));
+                process::signal(&child, "TERM");
+                let code = process::ended(&mut child);
+                if code != Some(0) {
+                    self.wrong.get_or_insert(format!("a replica ended with {code:?} when told to"));
                 }
             }
         }
@@ -126,8 +125,7 @@ impl Drop for Replicas {
     fn drop(&mut self) {
         for replica in &mut self.all {
             if let Some(mut child) = replica.child.take() {
-                let _ = child.kill();
-                let _ = child.wait();
+                process::kill(&mut child);
             }
         }
         let _ = std::fs::remove_dir_all(&self.dir);

@@ -17,8 +17,8 @@ use plimsoll_runtime::{Roles, Runtime};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::up::stop;
-use crate::{cli, configure, say, up};
+use crate::up::stop::{self, Signals};
+use crate::{cli, configure, say};
 
 /// Longest pause between tries to reach a server that is not there yet.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -34,8 +34,10 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let config = config(&args).await?;
     let address = config.cluster_url.to_string();
     let client = plimsoll_runtime::connect::client(config).context("connecting")?;
+    // Caught once, from here to the end: a signal that comes between two waits is not lost.
+    let mut signals = Signals::catch().context("catching signals")?;
     let version = tokio::select! {
-        () = up::signal() => return Ok(()),
+        () = signals.next() => return Ok(()),
         version = reached(&client, &address) => version?,
     };
     let stop = CancellationToken::new();
@@ -44,7 +46,10 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let supervisor = Supervisor::new(stop.clone());
     board.supervises(supervisor.clone());
     let metrics = metrics::start(args.metrics_bind_address, &board, &supervisor, &stop).await?;
-    let webhooks = webhooks::start(&args, &settings, &api, &board, &supervisor, &stop).await?;
+    let webhooks = tokio::select! {
+        () = signals.next() => return Ok(()),
+        webhooks = webhooks::start(&args, &settings, &api, &board, &supervisor, &stop) => webhooks?,
+    };
     let claim = if args.election.leader_elect {
         let me = identity();
         let namespace = args.election.leader_elect_resource_namespace.clone();
@@ -58,9 +63,10 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let process =
         Process { server: format!("{address} (Kubernetes {version})"), webhooks, metrics, board, began };
     let ended = tokio::select! {
-        ended = lead(&args, &api, &settings, &claim, &process) => ended,
+        ended = lead(&args, &api, &settings, &claim, &process, &mut signals) => ended,
         why = supervisor.fatal().wait() => Err(anyhow::anyhow!(why)),
     };
+    stop::end_at_next_signal();
     stop.cancel();
     stop::waiting("webhooks, metrics and the lease to be released", supervisor.wait()).await;
     ended
@@ -83,6 +89,7 @@ async fn lead(
     settings: &plimsoll_runtime::Settings,
     claim: &Claim,
     process: &Process,
+    signals: &mut Signals,
 ) -> anyhow::Result<()> {
     let follows = !claim.held();
     let leads = if args.election.leader_elect { Role::Leader } else { Role::Standalone };
@@ -104,7 +111,7 @@ async fn lead(
         }
     };
     let ended = tokio::select! {
-        () = up::signal() => {
+        () = signals.next() => {
             tracing::info!("Stopping: asked to by a signal");
             Ok(())
         }

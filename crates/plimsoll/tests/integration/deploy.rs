@@ -3,10 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::common::process::{self, Lines};
 use crate::common::{Up, job, queue};
 use plimsoll_api::json;
 use plimsoll_api::webhooks::{CONVERT, MUTATING, NAMESPACE, SERVICE, VALIDATING, configurations};
@@ -185,8 +185,7 @@ async fn its_rights_are_enough() {
         .stderr(std::fs::File::create(&log).unwrap())
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    Lines::of(child.stdout.take().unwrap()).next();
     up.apply(&queue(3)).await;
     up.create(&crate::common::suspended_job("first", &json!({QUEUE: "main"}), 2, 2)).await.unwrap();
     up.create(&crate::common::suspended_job("second", &json!({QUEUE: "main"}), 2, 2)).await.unwrap();
@@ -220,9 +219,8 @@ async fn its_rights_are_enough() {
     asks_for_nodes(&up, &shown).await;
     let lease = up.get(LEASES, NAMESPACE, "plimsoll").await;
     assert!(!json::text(&lease, &["spec", "holderIdentity"]).is_empty());
-    let stop = Command::new("kill").arg(child.id().to_string()).status().unwrap();
-    assert!(stop.success());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    process::signal(&child, "TERM");
+    assert_eq!(process::ended(&mut child), Some(0));
     let denied: Vec<String> =
         shown().lines().filter(|l| l.contains("forbidden")).map(str::to_owned).collect();
     assert!(denied.is_empty(), "{}", denied.join("\n"));

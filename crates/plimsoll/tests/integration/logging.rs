@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Up, binary, job, pod, queue};
+use crate::common::{Up, binary, job, pod, process, queue};
 use bytes::Bytes;
 use http_body_util::{BodyExt, StreamBody};
 use plimsoll_api::json;
@@ -222,9 +222,8 @@ async fn leader_changes_are_logged() {
     };
     wanted("Attempting to acquire leader lease").await;
     wanted("Successfully acquired lease").await;
-    let done = std::process::Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap();
-    assert!(done.success());
-    run.wait().unwrap();
+    process::signal(&run, "TERM");
+    assert_eq!(process::ended(&mut run), Some(0));
     wanted("Released leader lease").await;
 }
 

@@ -40,15 +40,13 @@ impl Process {
     }
 
     fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
+        crate::common::process::kill(&mut self.0);
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        crate::common::process::kill(&mut self.0);
     }
 }
 

@@ -498,7 +498,7 @@ async fn whoever_lost_the_lease_ends() {
             Err(_) => lease = up.get(LEASES, "kube-system", "plimsoll").await,
         }
     }
-    assert_eq!(run.child.wait().unwrap().code(), Some(1));
+    assert_eq!(run.ended(), Some(1));
     assert!(run.log().contains("error: leaderelection lost"), "{}", run.log());
 }
 

@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::io::{PipeReader, PipeWriter, Write};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use crate::common::process::{self, Lines};
 use crate::common::{Up, binary, job, queue};
 use plimsoll_api::json;
 use plimsoll_runtime::api::{LEASES, WORKLOADS};
@@ -15,6 +16,38 @@ use serde_json::json;
 const SLOW: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
                     clientConnection: {qps: 1, burst: 10}\n";
 const JOBS: u32 = 150;
+
+/// A standard output that takes nothing until it is read.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let mine = writer.try_clone().unwrap();
+    // Pipes have room for 64 KiB, or for less when a user has many: the write that doesn't end has filled it, too.
+    let filled = std::thread::spawn(move || writer.write_all(&[b'\n'; 64 << 10]));
+    std::thread::sleep(Duration::from_millis(100));
+    drop(filled);
+    (reader, mine)
+}
+
+/// The signal comes between two waits of the process, while it says that it is ready.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signal_is_not_lost_while_the_process_starts() {
+    let up = Up::start(&["--no-scheduler", "--nodes", "1"]).await;
+    let (mut reader, writer) = full_pipe();
+    let log = up.dir.join("log");
+    let mut run = binary()
+        .args(["--log", "info", "run", "--metrics-bind-address", "0", "--kubeconfig"])
+        .arg(&up.kubeconfig)
+        .stdout(writer)
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let shown = || std::fs::read_to_string(&log).unwrap_or_default();
+    up.until("it is ready", async |_| shown().contains(" Ready ").then_some(())).await;
+    process::signal(&run, "TERM");
+    std::thread::sleep(Duration::from_millis(100));
+    std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    assert_eq!(process::ended(&mut run), Some(0), "{}", shown());
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_drops_writes_that_wait_and_releases_the_lease() {
@@ -30,11 +63,9 @@ async fn a_stop_drops_writes_that_wait_and_releases_the_lease() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(run.stdout.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("\"leader\":true") {
-        line.clear();
-        assert!(lines.read_line(&mut line).unwrap() > 0, "the process ended");
+    let lines = Lines::of(run.stdout.take().unwrap());
+    while !lines.next().contains("\"leader\":true") {
+        assert!(run.try_wait().unwrap().is_none(), "the process ended");
     }
     for n in 0..JOBS {
         let labels = json!({"kueue.x-k8s.io/queue-name": "main"});
@@ -46,10 +77,10 @@ async fn a_stop_drops_writes_that_wait_and_releases_the_lease() {
     let lease = up.get(LEASES, "kube-system", "plimsoll").await;
     assert!(!json::text(&lease, &["spec", "holderIdentity"]).is_empty(), "{lease}");
     let began = Instant::now();
-    assert!(Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success());
-    let ended = run.wait().unwrap();
+    process::signal(&run, "INT");
+    let code = process::ended(&mut run);
     assert!(began.elapsed() < Duration::from_secs(10), "ended after {:?}", began.elapsed());
-    assert_eq!(ended.code(), Some(0));
+    assert_eq!(code, Some(0));
     let made = up.list(WORKLOADS).await.len();
     assert!(made < JOBS as usize, "nothing had to wait: {made}");
     let lease = up.get(LEASES, "kube-system", "plimsoll").await;

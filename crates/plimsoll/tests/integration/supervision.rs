@@ -3,12 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::common::run::{Run, get};
-use crate::common::{PATIENCE, Up, job, queue};
+use crate::common::{PATIENCE, Up, job, process, queue};
 use plimsoll_api::json;
 use plimsoll_runtime::api::{Api, Error, JOBS, Resource};
 use serde_json::{Value, json};
@@ -94,7 +93,7 @@ async fn a_watch_that_panics_all_the_time_makes_the_process_not_ready() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_of_the_engine_ends_the_process() {
     let (_up, mut run, _) = start("engine").await;
-    assert_eq!(run.child.wait().unwrap().code(), Some(1));
+    assert_eq!(run.ended(), Some(1));
     let log = run.log();
     assert!(log.contains("error: the engine thread panicked: injected at engine"), "{log}");
 }
@@ -110,8 +109,7 @@ fn up_with(panics: &str, dir: &std::path::Path, args: &[&str]) -> (std::process:
         .stderr(std::fs::File::create(dir.join("log")).unwrap())
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let line = process::Lines::of(child.stdout.take().unwrap()).next();
     (child, serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}")))
 }
 
@@ -136,8 +134,7 @@ async fn controllers_and_kubelets_of_a_control_plane_are_started_again() {
     assert_eq!((restarts(metrics, "job"), restarts(metrics, "kubelets")), ("2".into(), "1".into()));
     let text = get(metrics, "/readyz").1;
     assert!(text.contains("[-]tasks failed: cronjob panicked and waits to be started again"), "{text}");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    process::kill(&mut child);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,7 +148,7 @@ async fn a_panic_of_the_journal_ends_the_process_and_keeps_what_was_acknowledged
     api.create(MAPS, &map("kept")).await.unwrap();
     let refused = api.create(MAPS, &map("poisoned")).await.unwrap_err();
     assert!(matches!(refused, Error::Status { code: 500.., .. } | Error::Transport(_)), "{refused}");
-    let code = child.wait().unwrap().code();
+    let code = process::ended(&mut child);
     let text = std::fs::read_to_string(dir.join("log")).unwrap();
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("error: the journal thread panicked: injected at journal poisoned"), "{text}");
@@ -159,8 +156,7 @@ async fn a_panic_of_the_journal_ends_the_process_and_keeps_what_was_acknowledged
     let api = client(&dir).await;
     api.get(MAPS, "default", "kept").await.unwrap();
     assert!(api.get(MAPS, "default", "poisoned").await.unwrap_err().is_not_found());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    process::kill(&mut child);
 }
 
 /// Without a listener nobody gets in, and without its thread the audit log lacks requests that were answered.
@@ -178,7 +174,7 @@ async fn a_panic_of_the_listener_or_of_the_audit_log_ends_the_process() {
         let (mut child, _) = up_with(place, &dir, &args);
         // The answer, if there is one, is of no account.
         let _ = client(&dir).await.get(MAPS, "default", "any").await;
-        let code = child.wait().unwrap().code();
+        let code = process::ended(&mut child);
         let text = std::fs::read_to_string(dir.join("log")).unwrap();
         assert_eq!(code, Some(1), "{place}: {text}");
         assert!(text.contains(reason), "{place}: {text}");

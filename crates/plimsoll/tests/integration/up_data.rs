@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{Up, binary, directory};
+use crate::common::{Up, binary, directory, process};
 use futures::AsyncBufReadExt as _;
 use plimsoll_api::json;
 use plimsoll_runtime::api::{NODES, Resource};
@@ -125,8 +125,7 @@ async fn a_first_start_that_is_killed_does_not_spoil_the_directory() {
             .spawn()
             .unwrap();
         std::thread::sleep(whole * kill / KILLS);
-        child.kill().unwrap();
-        child.wait().unwrap();
+        process::kill(&mut child);
         dir.up(&[]).await.list(NODES).await;
     }
 }

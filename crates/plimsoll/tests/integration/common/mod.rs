@@ -4,11 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 #![allow(dead_code, reason = "the chaos example uses another part of them")]
 
+pub mod process;
 pub mod proxy;
 pub mod run;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,6 +28,13 @@ pub struct Up {
     pub kubeconfig: PathBuf,
     pub ready: Value,
     pub dir: PathBuf,
+}
+
+/// One look of a wait: a request of it may hang, too.
+async fn in_time<T>(what: &str, look: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, look)
+        .await
+        .unwrap_or_else(|_| panic!("one look took longer than {PATIENCE:?}: {what}"))
 }
 
 /// A directory of this test alone, removed with [`Up`].
@@ -73,8 +80,7 @@ impl Up {
             })
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let line = process::Lines::of(child.stdout.take().unwrap()).next();
         let ready: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
         let file = kube::config::Kubeconfig::read_from(&kubeconfig).unwrap();
         let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
@@ -84,20 +90,18 @@ impl Up {
 
     /// Ends the process without a warning, as a power failure would.
     pub fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        process::kill(&mut self.child);
     }
 
     /// Ends the process as Ctrl-C does and gives its exit code.
     pub fn interrupt(&mut self) -> Option<i32> {
-        let done = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
-        assert!(done.success());
-        self.child.wait().unwrap().code()
+        process::signal(&self.child, "INT");
+        process::ended(&mut self.child)
     }
 
     /// Waits for the end and gives the exit code.
     pub fn wait(&mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
+        process::ended(&mut self.child)
     }
 
     pub fn pid(&self) -> u32 {
@@ -129,7 +133,7 @@ impl Up {
     /// Asks until it holds; shows what was seen last when it never does.
     pub async fn until_shown(&self, what: &str, mut holds: impl AsyncFnMut(&Self) -> Result<(), String>) {
         let began = Instant::now();
-        while let Err(seen) = holds(self).await {
+        while let Err(seen) = in_time(what, holds(self)).await {
             assert!(began.elapsed() < PATIENCE, "waited too long: {what}\nseen: {seen}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -139,7 +143,7 @@ impl Up {
     pub async fn until<T>(&self, what: &str, mut ready: impl AsyncFnMut(&Self) -> Option<T>) -> T {
         let began = Instant::now();
         loop {
-            if let Some(found) = ready(self).await {
+            if let Some(found) = in_time(what, ready(self)).await {
                 return found;
             }
             assert!(began.elapsed() < PATIENCE, "waited too long: {what}");
@@ -150,8 +154,7 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        process::kill(&mut self.child);
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

@@ -1,16 +1,17 @@
 //! `plimsoll run` in its own process.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use serde_json::Value;
+
+use super::process::{self, Lines};
 
 /// A running `plimsoll run`.
 pub struct Run {
     pub child: Child,
-    out: BufReader<std::process::ChildStdout>,
+    out: Lines,
     log: PathBuf,
 }
 
@@ -33,7 +34,7 @@ impl Run {
             .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
+        let out = Lines::of(child.stdout.take().unwrap());
         let mut run = Self { child, out, log };
         let first = run.line();
         (run, first)
@@ -41,8 +42,7 @@ impl Run {
 
     /// The next line on standard output; waits for it.
     pub fn line(&mut self) -> Value {
-        let mut line = String::new();
-        self.out.read_line(&mut line).unwrap();
+        let line = self.out.next();
         serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}\n{}", self.log()))
     }
 
@@ -51,20 +51,23 @@ impl Run {
     }
 
     pub fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        process::kill(&mut self.child);
     }
 
     pub fn terminate(&mut self) -> Option<i32> {
-        assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
-        self.child.wait().unwrap().code()
+        process::signal(&self.child, "TERM");
+        self.ended()
+    }
+
+    /// Waits for the end and gives the exit code.
+    pub fn ended(&mut self) -> Option<i32> {
+        process::ended(&mut self.child)
     }
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        process::kill(&mut self.child);
         if let Some(dir) = self.log.parent() {
             let _ = std::fs::remove_dir_all(dir);
         }
@@ -75,6 +78,7 @@ impl Drop for Run {
 pub fn get(url: &str, path: &str) -> (u16, String) {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(url.trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(super::PATIENCE)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
