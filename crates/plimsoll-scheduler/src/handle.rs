@@ -413,7 +413,15 @@ impl Scheduler {
     }
 
     /// Lets events find the pods again whose victims are gone.
+    #[inline]
     pub(super) fn wake_released(&mut self) {
+        if self.cluster.preempting.has_released() {
+            self.wake_all_released();
+        }
+    }
+
+    #[cold]
+    fn wake_all_released(&mut self) {
         for id in self.cluster.preempting.take_released() {
             self.queue.wake(id);
         }

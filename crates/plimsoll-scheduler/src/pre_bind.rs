@@ -173,7 +173,15 @@ impl Scheduler {
     }
 
     /// Runs PreBind again for the pods that wait in it: something that they wait for may have come.
+    #[inline]
     pub(super) fn retry_pre_bind(&mut self) {
+        if !self.pre_binding.is_empty() {
+            self.retry_waiting();
+        }
+    }
+
+    #[cold]
+    fn retry_waiting(&mut self) {
         let waits = |(id, r): (&PodId, &PreBinding)| r.deadline().map(|_| *id);
         let mut ids: Vec<PodId> = self.pre_binding.iter().filter_map(waits).collect();
         ids.sort_unstable();

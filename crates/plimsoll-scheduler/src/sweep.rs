@@ -10,10 +10,15 @@ impl Scheduler {
 
     /// Forgets strings that nothing holds any more, when there may be many. Called between two attempts, when no cycle is
     /// under way. What was kept to save work holds strings, too, and is made afresh: decisions stay the same.
+    #[inline]
     pub(super) fn sweep(&mut self) {
-        if !self.cluster.strings.sweep_due() && !self.sweeps_always {
-            return;
+        if self.cluster.strings.sweep_due() || self.sweeps_always {
+            self.sweep_now();
         }
+    }
+
+    #[cold]
+    fn sweep_now(&mut self) {
         self.in_flight_events.values_mut().for_each(super::in_flight::InFlightEvents::forget);
         self.ranks.clear(&mut self.cluster);
         self.cluster.sweep_strings();

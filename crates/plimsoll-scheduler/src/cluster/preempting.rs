@@ -54,6 +54,11 @@ impl Preempting {
         waiting
     }
 
+    /// Whether there are pods that [`Self::take_released`] would give.
+    pub const fn has_released(&self) -> bool {
+        !self.released.is_empty()
+    }
+
     /// The pods that wait for no victim any more, since this was last called.
     pub fn take_released(&mut self) -> Vec<PodId> {
         std::mem::take(&mut self.released)
