@@ -1,4 +1,6 @@
 //! Small helpers over JSON objects. Reading never fails: what is missing is empty.
+//!
+//! Those that search are not inlined: the many copies of the search took longer to compile than all the rest.
 
 use serde_json::{Map, Value};
 
@@ -18,6 +20,7 @@ pub fn flag(value: &Value, path: &[&str]) -> bool {
 }
 
 /// The value at `path`, or null.
+#[inline(never)]
 pub fn at<'a>(value: &'a Value, path: &[&str]) -> &'a Value {
     path.iter().fold(value, |v, key| &v[*key])
 }
@@ -73,6 +76,7 @@ pub fn deleting(object: &Value) -> bool {
 }
 
 /// Sets the value at `path`, making objects on the way.
+#[inline(never)]
 pub fn set(root: &mut Value, path: &[&str], value: Value) {
     let mut here = root;
     for key in path {
@@ -86,6 +90,7 @@ pub fn set(root: &mut Value, path: &[&str], value: Value) {
 }
 
 /// Removes the key at the end of `path`, if there.
+#[inline(never)]
 pub fn remove(root: &mut Value, path: &[&str]) -> Option<Value> {
     let (last, parents) = path.split_last()?;
     let mut here = root;
@@ -96,6 +101,7 @@ pub fn remove(root: &mut Value, path: &[&str]) -> Option<Value> {
 }
 
 /// The condition of this type in `status.conditions`.
+#[inline(never)]
 pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     list(object, &["status", "conditions"]).iter().find(|c| c["type"] == kind)
 }
@@ -106,11 +112,13 @@ pub fn is_true(object: &Value, kind: &str) -> bool {
 }
 
 /// The owner reference with `controller: true`.
+#[inline(never)]
 pub fn controller(object: &Value) -> Option<&Value> {
     list(object, &["metadata", "ownerReferences"]).iter().find(|o| o["controller"] == true)
 }
 
 /// Whether `finalizer` is among `metadata.finalizers`.
+#[inline(never)]
 pub fn has_finalizer(object: &Value, finalizer: &str) -> bool {
     list(object, &["metadata", "finalizers"]).iter().any(|f| f == finalizer)
 }

@@ -67,16 +67,27 @@ impl fmt::Display for Path<'_> {
 pub(crate) struct Errors(pub Vec<FieldError>);
 
 impl Errors {
+    #[cold]
+    #[inline(never)]
     pub fn required(&mut self, path: &Path<'_>, detail: &str) {
         self.0.push(FieldError::required(path.to_string(), detail));
     }
 
+    #[cold]
+    #[inline(never)]
     pub fn forbidden(&mut self, path: &Path<'_>, detail: &str) {
         self.0.push(FieldError::forbidden(path.to_string(), detail));
     }
 
+    #[cold]
     pub fn invalid(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: &str) {
-        self.0.push(FieldError::invalid(path.to_string(), &value.into(), detail));
+        self.invalid_value(path, &value.into(), detail);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn invalid_value(&mut self, path: &Path<'_>, value: &Value, detail: &str) {
+        self.0.push(FieldError::invalid(path.to_string(), value, detail));
     }
 
     /// One error for each text.
@@ -87,6 +98,8 @@ impl Errors {
     }
 
     /// An invalid value whose text is ready-made (Go structs).
+    #[cold]
+    #[inline(never)]
     pub fn invalid_text(&mut self, path: &Path<'_>, value: String, detail: &str) {
         self.0.push(FieldError {
             kind: FieldErrorKind::Invalid,
@@ -97,6 +110,8 @@ impl Errors {
     }
 
     /// An invalid field whose value is not shown.
+    #[cold]
+    #[inline(never)]
     pub fn invalid_unseen(&mut self, path: &Path<'_>, detail: &str) {
         self.0.push(FieldError {
             kind: FieldErrorKind::Invalid,
@@ -107,6 +122,8 @@ impl Errors {
     }
 
     /// Something that could not be found out.
+    #[cold]
+    #[inline(never)]
     pub fn internal(&mut self, path: &Path<'_>, detail: &str) {
         self.0.push(FieldError {
             kind: FieldErrorKind::Internal,
@@ -116,11 +133,15 @@ impl Errors {
         });
     }
 
+    #[cold]
+    #[inline(never)]
     pub fn duplicate(&mut self, path: &Path<'_>, value: impl Into<Value>) {
         self.0.push(FieldError::duplicate(path.to_string(), &value.into()));
     }
 
     /// A duplicate whose text is ready-made (Go structs).
+    #[cold]
+    #[inline(never)]
     pub fn duplicate_text(&mut self, path: &Path<'_>, value: String, detail: &str) {
         self.0.push(FieldError {
             kind: FieldErrorKind::Duplicate,
@@ -130,17 +151,23 @@ impl Errors {
         });
     }
 
+    #[cold]
+    #[inline(never)]
     pub fn not_supported(&mut self, path: &Path<'_>, value: impl Into<Value>, allowed: &[&str]) {
         self.0.push(FieldError::not_supported(path.to_string(), &value.into(), allowed));
     }
 
     /// A value that is not supported, whose text is ready-made (Go structs).
+    #[cold]
+    #[inline(never)]
     pub fn not_supported_text(&mut self, path: &Path<'_>, value: String, allowed: &[&str]) {
         let mut error = FieldError::not_supported(path.to_string(), &Value::Null, allowed);
         error.value = Some(value);
         self.0.push(error);
     }
 
+    #[cold]
+    #[inline(never)]
     pub fn not_found(&mut self, path: &Path<'_>, value: impl Into<Value>, detail: &str) {
         self.0.push(FieldError {
             kind: FieldErrorKind::NotFound,
@@ -150,6 +177,8 @@ impl Errors {
         });
     }
 
+    #[cold]
+    #[inline(never)]
     pub fn too_long(&mut self, path: &Path<'_>, max: usize) {
         let unit = if max == 1 { "byte" } else { "bytes" };
         self.0.push(FieldError {
@@ -160,6 +189,8 @@ impl Errors {
         });
     }
 
+    #[cold]
+    #[inline(never)]
     pub fn too_many(&mut self, path: &Path<'_>, count: usize, max: usize) {
         self.0.push(FieldError {
             kind: FieldErrorKind::TooMany,
