@@ -34,6 +34,15 @@ struct Bucket {
     news: bool,
 }
 
+/// Moves all workloads of `from` into `to`, one by one those of the smaller set: mostly one is empty or holds the head alone.
+/// (`BTreeSet::append` makes both anew.)
+fn pour(from: &mut BTreeSet<Rank>, to: &mut BTreeSet<Rank>) {
+    if from.len() > to.len() {
+        std::mem::swap(from, to);
+    }
+    to.extend(std::mem::take(from));
+}
+
 /// Why workloads of a scheduling hash can't run.
 #[derive(Debug)]
 struct Stopped {
@@ -217,7 +226,7 @@ impl Pending {
                 self.heads.remove(&(first.clone(), *key));
             }
             moved.extend(bucket.active.iter().map(|r| r.id));
-            bucket.inadmissible.append(&mut bucket.active);
+            pour(&mut bucket.active, &mut bucket.inadmissible);
             bucket.news = false;
         }
         moved
@@ -237,11 +246,7 @@ impl Pending {
             if let Some(first) = bucket.active.first() {
                 self.heads.remove(&(first.clone(), *key));
             }
-            if bucket.inadmissible.is_empty() {
-                std::mem::swap(&mut bucket.active, &mut bucket.inadmissible);
-            } else {
-                bucket.inadmissible.append(&mut bucket.active);
-            }
+            pour(&mut bucket.active, &mut bucket.inadmissible);
         }
         true
     }
@@ -277,11 +282,7 @@ impl Pending {
             if let Some(first) = bucket.active.first() {
                 self.heads.remove(&(first.clone(), *key));
             }
-            if bucket.active.is_empty() {
-                std::mem::swap(&mut bucket.active, &mut bucket.inadmissible);
-            } else {
-                bucket.active.append(&mut bucket.inadmissible);
-            }
+            pour(&mut bucket.inadmissible, &mut bucket.active);
             if let Some(first) = bucket.active.first() {
                 self.heads.insert((first.clone(), *key));
             }
