@@ -11,6 +11,7 @@ pub mod pod;
 pub mod requests;
 pub mod selector;
 pub mod storage;
+pub mod taint;
 pub mod workload;
 
 pub use device::{
@@ -18,19 +19,20 @@ pub use device::{
     DeviceConstraint, DeviceCount, DeviceRequest, DeviceSelector, DeviceTaint, DeviceToleration, Reach,
     ResourceClaim, ResourceSlice,
 };
-pub use node::{ImageState, Node, Taint};
+pub use node::{ImageState, Node};
 pub use object::{ClusterObject, ObjectEvent};
 pub use pod::{
     Affinity, Container, ContainerPort, ContainerStatus, NodeAffinity, OwnerRef, Phase, Pod, PodAffinity,
     PodAffinityTerm, PodClaimSource, PodCondition, PodResourceClaim, PodSpec, PodStatus, PreemptionPolicy,
-    PreferredSchedulingTerm, Protocol, RestartPolicy, SpreadConstraint, TaintEffect, Toleration,
-    TolerationOperator, UnsatisfiableAction, Volume, VolumeSource, WeightedPodAffinityTerm,
+    PreferredSchedulingTerm, Protocol, RestartPolicy, SpreadConstraint, UnsatisfiableAction, Volume,
+    VolumeSource, WeightedPodAffinityTerm,
 };
 pub use selector::{LabelSelector, NodeSelector, NodeSelectorTerm, Operator, Requirement};
 pub use storage::{
     AccessMode, BindingMode, ClaimRef, CsiDriver, CsiNode, CsiNodeDriver, PersistentVolume,
     PersistentVolumeClaim, StorageCapacity, StorageClass, VolumeAttachment,
 };
+pub use taint::{Taint, TaintEffect, Toleration, TolerationOperator};
 pub use workload::{Protection, WorkloadKey};
 
 use std::collections::BTreeMap;

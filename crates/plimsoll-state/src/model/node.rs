@@ -1,18 +1,7 @@
 //! Nodes.
 
-use super::{Resources, StringMap, TaintEffect};
+use super::{Resources, StringMap, Taint};
 use crate::time::Time;
-
-/// A taint on a node or a flavor.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Taint {
-    /// Taint key.
-    pub key: String,
-    /// Taint value, possibly empty.
-    pub value: String,
-    /// What it does to pods that don't tolerate it.
-    pub effect: TaintEffect,
-}
 
 /// A container image present on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
