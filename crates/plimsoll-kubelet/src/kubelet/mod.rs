@@ -7,6 +7,7 @@
 //! A pod goes Pending → ContainerCreating → Running → Succeeded or Failed. Everything is read back from the pod's
 //! status on first sight, so a restarted process goes on where the old one stopped.
 
+mod container;
 mod run;
 mod script;
 mod status;
@@ -165,7 +166,7 @@ impl Kubelet {
             return;
         }
         let ended = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
-        // Who else ends a pod, ends it: no pod leaves a terminal phase (kubelet's `generateAPIPodStatus`).
+        // Another client may end a pod: no pod leaves a terminal phase (kubelet's `generateAPIPodStatus`).
         if ended && self.pods.get(pod.metadata.uid.as_str()).is_some_and(|run| !run.is_finished()) {
             self.forget_pod(&pod.metadata.uid);
         }
@@ -234,6 +235,7 @@ impl Kubelet {
             let Some(run) = self.pods.get_mut(&uid) else { continue };
             run.wake = None;
             let next = run.advance(now, &self.options, &mut writes);
+            status::report(run, now, &mut writes);
             if run.ended() {
                 self.pods.remove(&uid);
             } else if let Some(next) = next {

@@ -1,54 +1,15 @@
 //! One pod on its way from binding to its end.
 
+use super::container::{Done, Policy, Slot, State, restore};
 use super::script::{self, Script};
-use super::status;
-use super::view::{Container, ContainerStatus, PodView, Terminated};
+use super::view::{Container, ContainerStatus, PodView};
 use super::{Options, Write};
 use crate::time::{Nanos, SECOND, parse};
 
 /// Most state changes of one pod in one call; more wait for the next call.
 const CHANGES_PER_CALL: usize = 64;
-/// First wait between two starts of a failing container (kubelet's default).
-const BACKOFF_FIRST: Nanos = 10 * SECOND;
-/// Longest wait between two starts.
-const BACKOFF_MAX: Nanos = 300 * SECOND;
-/// A container that ran this long starts again without waiting.
-const BACKOFF_RESET: Nanos = 600 * SECOND;
 /// How long a container takes to stop when it is told to.
 const STOP_TIME: Nanos = SECOND;
-
-/// How a container ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Done {
-    pub code: i32,
-    pub reason: String,
-    pub started: Nanos,
-    pub finished: Nanos,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// Not started yet.
-    Waiting,
-    /// Runs since then.
-    Running(Nanos),
-    /// Ended for good.
-    Done(Done),
-    /// Ended, starts again at that time.
-    Backoff(Nanos),
-}
-
-/// A container of the pod.
-#[derive(Clone, Debug)]
-pub(super) struct Slot {
-    pub name: String,
-    pub image: String,
-    pub script: Script,
-    pub sidecar: bool,
-    pub state: State,
-    pub restarts: i64,
-    pub last: Option<Done>,
-}
 
 /// Why and how the pod as a whole was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,10 +36,12 @@ pub(super) struct Run {
     /// Transition times of the conditions: (type, status, since).
     pub transitions: Vec<(&'static str, bool, Nanos)>,
     starts: Nanos,
-    deleting: bool,
-    delete_sent: bool,
+    pub deleting: bool,
+    /// Whether the API server was asked to remove the pod.
+    pub delete_sent: bool,
     finished: bool,
-    written: Option<u64>,
+    /// Fingerprint of the status that was reported last.
+    pub written: Option<u64>,
     pub wake: Option<Nanos>,
 }
 
@@ -98,7 +61,7 @@ impl Run {
         let apps: Vec<Slot> =
             apps.map(|c| slot(c, script::app(&pod, c), &pod.status.container_statuses)).collect();
         let sandbox = init.iter().chain(&apps).any(|s| s.state != State::Waiting || s.last.is_some());
-        let transitions = status::transitions(&pod);
+        let transitions = pod.transitions();
         let finished = matches!(pod.status.phase.as_str(), "Succeeded" | "Failed");
         let mut run = Self {
             pod,
@@ -177,32 +140,7 @@ impl Run {
 
     /// Brings the pod to `now` and says when to come back.
     pub fn advance(&mut self, now: Nanos, options: &Options, writes: &mut Vec<Write>) -> Option<Nanos> {
-        let next = if self.finished { None } else { self.play(now, options, writes) };
-        let patch = status::patch(self, now);
-        let print = fingerprint(&patch);
-        // A pod that had already ended when it was first seen needs no status from us.
-        let settled = self.finished
-            && self.written.is_none()
-            && !self.pod.status.phase.is_empty()
-            && self.pod.status.phase == status::phase(self);
-        if self.written != Some(print) && !settled {
-            writes.push(Write::PodStatus {
-                namespace: self.pod.metadata.namespace.clone(),
-                name: self.pod.metadata.name.clone(),
-                uid: self.pod.metadata.uid.clone(),
-                patch,
-            });
-        }
-        self.written = Some(print);
-        if self.finished && self.deleting && !self.delete_sent {
-            self.delete_sent = true;
-            writes.push(Write::PodDelete {
-                namespace: self.pod.metadata.namespace.clone(),
-                name: self.pod.metadata.name.clone(),
-                uid: self.pod.metadata.uid.clone(),
-            });
-        }
-        next
+        if self.finished { None } else { self.play(now, options, writes) }
     }
 
     fn play(&mut self, now: Nanos, options: &Options, writes: &mut Vec<Write>) -> Option<Nanos> {
@@ -374,74 +312,4 @@ impl Run {
     pub const fn is_finished(&self) -> bool {
         self.finished
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Policy {
-    Always,
-    OnFailure,
-    Never,
-}
-
-impl Slot {
-    fn end(&mut self, at: Nanos, code: i32, since: Nanos, policy: Policy, is_init: bool, options: &Options) {
-        let reason = if code == 0 { "Completed" } else { "Error" };
-        let done = Done { code, reason: reason.into(), started: since, finished: at };
-        let again = match policy {
-            Policy::Never => false,
-            Policy::OnFailure => code != 0,
-            // An init container that succeeded is done under any policy.
-            Policy::Always => !(is_init && code == 0),
-        };
-        if !again {
-            self.state = State::Done(done);
-            return;
-        }
-        let ran = at.saturating_sub(since);
-        let doublings = u32::try_from(self.restarts.saturating_sub(1)).unwrap_or(0).min(10);
-        let wait = if self.restarts == 0 || ran >= options.scale(BACKOFF_RESET) {
-            0
-        } else {
-            BACKOFF_FIRST.saturating_mul(1 << doublings).min(BACKOFF_MAX)
-        };
-        self.last = Some(done);
-        self.state = State::Backoff(at.saturating_add(options.scale(wait)));
-    }
-}
-
-/// A container as its last reported status left it.
-fn restore(c: &Container, script: Script, sidecar: bool, old: Option<&ContainerStatus>) -> Slot {
-    let mut slot = Slot {
-        name: c.name.clone(),
-        image: c.image.clone(),
-        script,
-        sidecar,
-        state: State::Waiting,
-        restarts: 0,
-        last: None,
-    };
-    let Some(old) = old else { return slot };
-    let time = |t: &Option<String>| t.as_deref().and_then(parse).unwrap_or(0);
-    let done = |t: &Terminated| Done {
-        code: t.exit_code,
-        reason: t.reason.clone(),
-        started: time(&t.started_at),
-        finished: time(&t.finished_at),
-    };
-    slot.restarts = old.restart_count.max(0);
-    slot.last = old.last_state.terminated.as_ref().map(done);
-    if let Some(running) = &old.state.running {
-        slot.state = State::Running(time(&running.started_at));
-    } else if let Some(ended) = &old.state.terminated {
-        slot.state = State::Done(done(ended));
-    } else if let Some(last) = &slot.last {
-        slot.state = State::Backoff(last.finished.saturating_add(BACKOFF_FIRST));
-    }
-    slot
-}
-
-fn fingerprint(value: &serde_json::Value) -> u64 {
-    // FNV-1a: no seed, so the same run gives the same writes.
-    let text = value.to_string();
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }

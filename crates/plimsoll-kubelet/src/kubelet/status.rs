@@ -2,26 +2,45 @@
 
 use serde_json::{Map, Value, json};
 
-use super::run::{Done, Run, Slot, State};
+use super::Write;
+use super::container::{Done, Slot, State};
+use super::run::Run;
 use super::view::{Container, PodView};
-use crate::time::{Nanos, parse, seconds_text};
+use crate::time::{Nanos, seconds_text};
 
 /// Why no ephemeral container starts.
 pub(crate) const NO_CONTAINERS: &str = "simulated pods have no containers: there is nothing to debug";
-const KINDS: [&str; 5] =
-    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
 
-/// Transition times the pod already has.
-pub(super) fn transitions(pod: &PodView) -> Vec<(&'static str, bool, Nanos)> {
-    let found = |kind: &'static str| {
-        let c = pod.status.conditions.iter().find(|c| c.kind == kind)?;
-        Some((kind, c.status == "True", c.last_transition_time.as_deref().and_then(parse)?))
-    };
-    KINDS.into_iter().filter_map(found).collect()
+/// Reports the status of a pod if it has changed, and the end of one that was deleted.
+pub(super) fn report(run: &mut Run, now: Nanos, writes: &mut Vec<Write>) {
+    let patch = patch(run, now);
+    let print = fingerprint(&patch);
+    // A pod that had already ended when it was first seen needs no status from us.
+    let settled = run.is_finished()
+        && run.written.is_none()
+        && !run.pod.status.phase.is_empty()
+        && run.pod.status.phase == phase(run);
+    if run.written != Some(print) && !settled {
+        writes.push(Write::PodStatus {
+            namespace: run.pod.metadata.namespace.clone(),
+            name: run.pod.metadata.name.clone(),
+            uid: run.pod.metadata.uid.clone(),
+            patch,
+        });
+    }
+    run.written = Some(print);
+    if run.is_finished() && run.deleting && !run.delete_sent {
+        run.delete_sent = true;
+        writes.push(Write::PodDelete {
+            namespace: run.pod.metadata.namespace.clone(),
+            name: run.pod.metadata.name.clone(),
+            uid: run.pod.metadata.uid.clone(),
+        });
+    }
 }
 
 /// Phase of the pod (kubelet's `getPhase`).
-pub(super) fn phase(run: &Run) -> &'static str {
+fn phase(run: &Run) -> &'static str {
     if run.is_finished() {
         let ended_well = |s: &Slot| matches!(&s.state, State::Done(d) if d.code == 0);
         let good = run.stop.as_ref().is_none_or(|s| s.why.is_none())
@@ -42,7 +61,7 @@ fn initialized(run: &Run) -> bool {
 }
 
 /// The strategic merge patch of `pods/status`.
-pub(super) fn patch(run: &mut Run, now: Nanos) -> Value {
+fn patch(run: &mut Run, now: Nanos) -> Value {
     let phase = phase(run);
     let conditions = conditions(run, phase, now);
     let initialized = initialized(run);
@@ -240,4 +259,10 @@ fn qos(pod: &PodView) -> &'static str {
         })
     });
     if guaranteed { "Guaranteed" } else { "Burstable" }
+}
+
+fn fingerprint(value: &Value) -> u64 {
+    // FNV-1a: no seed, so the same run gives the same writes.
+    let text = value.to_string();
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }

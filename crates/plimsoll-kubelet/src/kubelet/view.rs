@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
 
+use crate::time::{Nanos, parse};
+
 /// A missing value and `null` are the same in Kubernetes JSON.
 fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(d: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(d)?.unwrap_or_default())
@@ -190,4 +192,19 @@ pub struct Terminated {
     pub started_at: Option<String>,
     /// End.
     pub finished_at: Option<String>,
+}
+
+/// Conditions that a kubelet reports.
+const KINDS: [&str; 5] =
+    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+
+impl PodView {
+    /// Transition times of the conditions that a kubelet reports: (type, status, since).
+    pub(super) fn transitions(&self) -> Vec<(&'static str, bool, Nanos)> {
+        let found = |kind: &'static str| {
+            let c = self.status.conditions.iter().find(|c| c.kind == kind)?;
+            Some((kind, c.status == "True", c.last_transition_time.as_deref().and_then(parse)?))
+        };
+        KINDS.into_iter().filter_map(found).collect()
+    }
 }
