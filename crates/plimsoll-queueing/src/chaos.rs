@@ -157,7 +157,7 @@ fn is_small(w: &Workload) -> bool {
 
 impl World {
     fn apply(&mut self, op: Op) {
-        let running = |w: &Workload| w.status.is_true(cond::ADMITTED) && audit::holds(w);
+        let running = |w: &Workload| w.status.is_true(cond::ADMITTED) && objects::holds(w);
         match op {
             Op::Create(ask) => self.create(self.fitting(ask), None),
             Op::Finish(i, late) => {
@@ -185,7 +185,7 @@ impl World {
             Op::Answer(i, state, late) => {
                 let asked = |w: &Workload| {
                     let pending = w.status.admission_checks.iter().any(|c| c.state == CheckState::Pending);
-                    audit::holds(w) && pending && !w.status.is_true(cond::EVICTED)
+                    objects::holds(w) && pending && !w.status.is_true(cond::EVICTED)
                 };
                 let now = self.now.truncate_to_second();
                 if let Some(key) = self.pick(i, asked) {
@@ -199,7 +199,7 @@ impl World {
             }
             Op::Active(i, late) => {
                 if let Some(key) = self.pick(i, |w| !w.status.is_true(cond::FINISHED)) {
-                    // Nobody can know yet that one takes back its quota.
+                    // It is not known yet that one gets its quota again.
                     let late = late && self.jobs[&key].active;
                     self.change(&key, late, |w| w.active = !w.active);
                 }

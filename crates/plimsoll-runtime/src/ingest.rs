@@ -1,7 +1,7 @@
 //! From watches to the engine, the cache and the job integrations.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_api::json;
 use plimsoll_client::fault;
@@ -18,7 +18,8 @@ use crate::driver::Inbox;
 use crate::health::Health;
 use crate::jobs::control::Queue;
 use crate::optional;
-use crate::start::Roles;
+use crate::roles::Roles;
+use crate::synced::Synced;
 use crate::watch::{self, Delta, Memory, Source};
 
 /// Where everything goes that a watch tells.
@@ -40,36 +41,6 @@ pub struct Sinks {
     pub health: Health,
     /// What the cluster serves.
     pub groups: Groups,
-}
-
-/// Says when every watch has listed once. Before that, what is missing in the cache may well exist.
-#[derive(Clone, Debug)]
-pub struct Synced {
-    left: Arc<AtomicUsize>,
-    done: CancellationToken,
-}
-
-impl Synced {
-    /// Waits for this many lists.
-    pub fn new(lists: usize) -> Self {
-        Self { left: Arc::new(AtomicUsize::new(lists)), done: CancellationToken::new() }
-    }
-
-    fn one(&self) {
-        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.done.cancel();
-        }
-    }
-
-    /// Whether everything has been listed once.
-    pub fn is_done(&self) -> bool {
-        self.done.is_cancelled()
-    }
-
-    /// Waits until everything has been listed once.
-    pub async fn wait(&self) {
-        self.done.cancelled().await;
-    }
 }
 
 /// What is watched for these roles; PodGroups only for profiles that schedule gangs, `nodes` also for topologies, jobs of
@@ -131,7 +102,7 @@ pub fn resources(roles: Roles, gangs: bool, nodes: bool, jobs: &Config) -> Vec<R
     all
 }
 
-/// Templates of pods that we did not make are nobody's business here.
+/// Only PodTemplates of ProvisioningRequests are watched.
 const OURS: &str = "&labelSelector=kueue.x-k8s.io%2Fmanaged%3Dtrue";
 
 /// One resource and where it goes; clones share what has been seen.
@@ -275,7 +246,7 @@ impl Sinks {
         json::set(&mut object, &["apiVersion"], resource.api_version.into());
         json::set(&mut object, &["kind"], resource.kind.into());
         let event = plimsoll_api::kueue::upsert_event(&object);
-        // The cache first: the engine's answer, and whoever is woken, looks there.
+        // The cache first: the engine's answer and the enqueued keys read it.
         let kind = Kind::of(resource);
         if let Some(kind) = kind {
             self.cache.put(kind, object.clone());
@@ -353,5 +324,5 @@ impl Sinks {
 
 fn left_out(resource: Resource, meta: &watch::Meta, error: &dyn std::fmt::Display) {
     let (namespace, name) = (&meta.namespace, &meta.name);
-    tracing::warn!(kind = resource.kind, namespace, name, error = %error, "an object is left out");
+    tracing::warn!(kind = resource.kind, namespace, name, error = %error, "skipping malformed object");
 }

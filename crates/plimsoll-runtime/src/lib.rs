@@ -28,6 +28,7 @@ pub mod limit;
 pub mod metrics;
 pub mod notes;
 mod optional;
+mod roles;
 pub mod room;
 pub mod simulated;
 pub mod status;
@@ -36,5 +37,7 @@ pub mod webhook;
 mod window;
 
 mod start;
+pub mod synced;
 mod take_over;
-pub use start::{Monitor, Roles, Runtime, Settings};
+pub use roles::Roles;
+pub use start::{Monitor, Runtime, Settings};

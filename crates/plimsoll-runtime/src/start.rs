@@ -19,18 +19,11 @@ use crate::lease::Claim;
 use crate::limit::Limit;
 use crate::metrics::jobs::JobMetrics;
 use crate::notes::Recorder;
+use crate::roles::Roles;
 use crate::room::Room;
 use crate::status::Statuses;
+use crate::synced::Synced;
 use crate::{driver, execute, ingest, take_over};
-
-/// What this process does; the rest is left to others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Roles {
-    /// Queues, quota and jobs, as Kueue.
-    pub queueing: bool,
-    /// Pods to nodes, as kube-scheduler.
-    pub placement: bool,
-}
 
 fn limit(client: Option<ClientConnection>) -> Limit {
     client.map_or_else(Limit::default, |c| Limit::new(c.qps, c.burst))
@@ -123,7 +116,7 @@ pub struct Runtime {
     inbox: driver::Inbox,
     jobs: JobMetrics,
     thread: Option<std::thread::JoinHandle<()>>,
-    synced: ingest::Synced,
+    synced: Synced,
     health: Health,
 }
 
@@ -133,7 +126,7 @@ pub struct Monitor {
     inbox: driver::Inbox,
     jobs: JobMetrics,
     supervisor: Supervisor,
-    synced: ingest::Synced,
+    synced: Synced,
     health: Health,
 }
 
@@ -229,7 +222,7 @@ impl Runtime {
         let stopping = stop.clone();
         supervisor.spawn("event recorder", move || until_stopped(writer.clone().run(), stopping.clone()));
         let queue = control::Queue::default();
-        let synced = ingest::Synced::new(resources.len());
+        let synced = Synced::new(resources.len());
         let health = Health::default();
         let sinks = ingest::Sinks {
             inbox: inbox.clone(),

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::objects::{FLAVORS, Quota, Spec};
+use super::objects::{FLAVORS, Quota, Spec, holds};
 use super::world::World;
-use crate::{Workload, cond};
+use crate::Workload;
 
 /// CPUs that something has more than it may have (not above 0: it keeps to its limits), by its name and flavor.
 pub(super) type Excess = BTreeMap<(String, usize), i64>;
@@ -13,15 +13,6 @@ pub(super) type Excess = BTreeMap<(String, usize), i64>;
 fn pods(w: &Workload, admitted: i32) -> i64 {
     let done: i32 = w.status.reclaimable.iter().map(|r| r.count).sum();
     i64::from(admitted.min(w.pod_sets[0].count - done))
-}
-
-pub(super) fn holds(w: &Workload) -> bool {
-    let s = &w.status;
-    // What is deactivated holds nothing (Kueue).
-    w.active
-        && s.admission.is_some()
-        && (s.is_true(cond::QUOTA_RESERVED) || s.is_true(cond::ADMITTED))
-        && !s.is_true(cond::FINISHED)
 }
 
 /// CPUs that a workload holds: of which queue, by flavor.

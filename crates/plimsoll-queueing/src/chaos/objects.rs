@@ -3,7 +3,7 @@
 use crate::{
     AdmissionCheck, BorrowWithinCohort, ClusterQueue, Cohort, Event, FlavorFungibility, FlavorQuotas,
     LocalQueue, PodSet, PreemptionPolicy, PreemptionRules, QueueingStrategy, ResourceFlavor, ResourceGroup,
-    ResourceQuota, StopPolicy, Topology, TopologyRequest, Workload, WorkloadKey,
+    ResourceQuota, StopPolicy, Topology, TopologyRequest, Workload, WorkloadKey, cond,
 };
 use plimsoll_state::model::{Container, LabelSelector, Node, PodSpec, Resources, StringMap};
 use plimsoll_state::time::Time;
@@ -198,4 +198,14 @@ pub(super) fn workload(n: usize, ask: Ask, topologies: bool, now: Time) -> Workl
         }],
         ..Workload::default()
     }
+}
+
+/// Whether a workload holds quota.
+pub(super) fn holds(w: &Workload) -> bool {
+    let s = &w.status;
+    // What is deactivated holds nothing (Kueue).
+    w.active
+        && s.admission.is_some()
+        && (s.is_true(cond::QUOTA_RESERVED) || s.is_true(cond::ADMITTED))
+        && !s.is_true(cond::FINISHED)
 }

@@ -3,8 +3,7 @@
 use plimsoll_state::{Answer, ObjectEvent};
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::audit::holds;
-use super::objects::{self, Ask, CHECK, FLAVORS, NODES, SIZE, Spec};
+use super::objects::{self, Ask, CHECK, FLAVORS, NODES, SIZE, Spec, holds};
 use crate::testing::{self as engine, Engine};
 use crate::{
     Action, CheckState, Condition, Config, Event, FairSharing, StopPolicy, Workload, WorkloadKey,

@@ -1,215 +1,36 @@
-//! From the requests of a ResourceClaimTemplate to amounts of resources, or to what is wrong with them.
+//! What the claims of a workload's pods add to their requests.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use super::matching::Matcher;
-use super::{ClaimCount, ClaimRequest, ClaimTemplate, Devices, Extra};
-use crate::config::{Config, CounterSource};
-use crate::model::Workload;
-use plimsoll_state::model::{PodClaimSource, Resources};
+use plimsoll_state::model::Resources;
 
-/// Something wrong, below the path of a claim; written as a field error.
+/// What the claims of a podset's pods count as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extra {
+    /// Per pod.
+    pub(super) add: Resources,
+    /// Extended resources that don't count as themselves.
+    pub(super) replaced: BTreeSet<String>,
+}
+
+/// Why the claims of a workload can't be charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Problem {
-    /// `Invalid value`: path below the claim, value as printed, text.
-    Invalid(String, String, String),
-    /// `Internal error`: path below the claim, text. Something is missing that may come.
-    Missing(String, String),
-    /// A class that the configuration doesn't know.
-    Unmapped(String),
+pub(crate) struct Unresolved {
+    /// Message of QuotaReserved.
+    pub(crate) message: String,
+    /// Message of Requeued.
+    pub(crate) requeued: String,
 }
 
-impl Problem {
-    /// The field error; `named` goes before the text.
-    fn text(&self, claim: &str, podset: &str, named: &str) -> String {
-        let below = |path: &str| if path.is_empty() { claim.to_owned() } else { format!("{claim}.{path}") };
-        match self {
-            Self::Invalid(path, value, text) => {
-                format!("{}: Invalid value: {value}: {named}{text}", below(path))
-            }
-            Self::Missing(path, text) => format!("{}: Internal error: {named}{text}", below(path)),
-            Self::Unmapped(class) => format!(
-                "{claim}.resourceClaimTemplateName: Not found: \"DeviceClass {class} is not mapped in DRA configuration for podset {podset}\""
-            ),
-        }
+/// What the claims of a workload count as, podset by podset; empty without claims.
+pub(crate) type Charge = Result<Vec<Extra>, Unresolved>;
+
+/// Changes what one pod of a podset counts as.
+pub(crate) fn apply(charge: &Charge, podset: usize, effective: &mut Resources) {
+    let Some(extra) = charge.as_ref().ok().and_then(|all| all.get(podset)) else { return };
+    effective.retain(|name, _| !extra.replaced.contains(name));
+    for (name, amount) in &extra.add {
+        let e = effective.entry(name.clone()).or_insert(0);
+        *e = e.saturating_add(*amount);
     }
-}
-
-type Sum = Result<Resources, Vec<Problem>>;
-
-/// What a template comes to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Resolved {
-    /// Numbers of devices, as mapped resources.
-    devices: Sum,
-    /// What the devices take of counters.
-    counters: Sum,
-}
-
-/// A text as Go prints it in errors.
-pub(super) fn quoted(text: &str) -> String {
-    format!("{text:?}")
-}
-
-/// Where a class's devices are counted by what they take: all counters configured for it.
-pub(super) fn counters_of<'a>(
-    config: &'a Config,
-    class: &'a str,
-) -> impl Iterator<Item = (&'a str, &'a CounterSource)> {
-    let mappings = config.device_mappings.iter().filter(move |m| m.classes.iter().any(|c| c == class));
-    let on = config.gates.device_counters;
-    mappings.filter(move |_| on).flat_map(|m| m.counters.iter().map(|c| (m.resource.as_str(), c)))
-}
-
-/// The resource that a class is mapped to.
-pub(super) fn mapped<'a>(config: &'a Config, class: &str) -> Option<&'a str> {
-    let mut mappings = config.device_mappings.iter();
-    mappings.find(|m| m.classes.iter().any(|c| c == class)).map(|m| m.resource.as_str())
-}
-
-impl Devices {
-    /// Charges the claims of a workload: their devices, or with `counters` what those take of counters.
-    pub(super) fn charge_claims(
-        &mut self,
-        wl: &Workload,
-        config: &Config,
-        counters: bool,
-        extras: &mut [Extra],
-    ) -> Result<(), Vec<String>> {
-        for (i, (podset, extra)) in wl.pod_sets.iter().zip(extras).enumerate() {
-            for (j, claim) in podset.spec.resource_claims.iter().enumerate() {
-                let PodClaimSource::Template(name) = &claim.source else { continue };
-                let path = format!("spec.podSets[{i}].template.spec.resourceClaims[{j}]");
-                let key = (wl.key.namespace.clone(), name.clone());
-                let Some(resolved) = self.resolve(&key, config) else {
-                    return Err(vec![format!(
-                        "{path}: Internal error: failed to get claim spec for ResourceClaimTemplate {name} in podset {}: ResourceClaimTemplate.resource.k8s.io {name:?} not found",
-                        podset.name
-                    )]);
-                };
-                let (sum, named) = if counters {
-                    (&resolved.counters, String::new())
-                } else {
-                    (&resolved.devices, format!("ResourceClaimTemplate {name}: "))
-                };
-                match sum {
-                    Ok(amounts) => {
-                        for (resource, amount) in amounts {
-                            let e = extra.add.entry(resource.clone()).or_insert(0);
-                            *e = e.saturating_add(*amount);
-                        }
-                    }
-                    Err(problems) => {
-                        return Err(problems.iter().map(|p| p.text(&path, &podset.name, &named)).collect());
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// What a template comes to; `None`: there is none.
-    fn resolve(&mut self, key: &(String, String), config: &Config) -> Option<&Resolved> {
-        if !self.resolved.contains_key(key) {
-            let template = self.templates.get(key)?;
-            let matcher = Matcher::new(&self.classes, &self.slices, config);
-            let resolved = Resolved {
-                devices: devices(template, &matcher, config),
-                counters: taken(template, &matcher, config),
-            };
-            self.resolved.insert(key.clone(), resolved);
-        }
-        self.resolved.get(key)
-    }
-}
-
-fn request_path(i: usize) -> String {
-    format!("devices.requests[{i}]")
-}
-
-/// Devices per class, and what is not supported.
-fn per_class<'a>(
-    template: &'a ClaimTemplate,
-    matcher: &Matcher<'_>,
-) -> Result<BTreeMap<&'a str, i64>, Problem> {
-    let mut out: BTreeMap<&str, i64> = BTreeMap::new();
-    let null = || "\"null\"".to_owned();
-    for (i, request) in template.requests.iter().enumerate() {
-        let path = request_path(i);
-        let (class, selectors, count, admin) = match request {
-            ClaimRequest::FirstAvailable => {
-                let text = "FirstAvailable device selection is not supported";
-                return Err(Problem::Invalid(path, null(), text.into()));
-            }
-            ClaimRequest::Empty => {
-                let text = "Exactly must be set if FirstAvailable is nil";
-                return Err(Problem::Invalid(path, null(), text.into()));
-            }
-            ClaimRequest::Exactly { class, selectors, count, admin } => (class, selectors, count, *admin),
-        };
-        if let Some(text) =
-            matcher.compile(selectors, &format!("{path}.exactly.selectors"), "CEL compilation failed")
-        {
-            return Err(Problem::Invalid(format!("{path}.exactly.selectors"), null(), text));
-        }
-        if admin {
-            continue;
-        }
-        let mode = format!("{path}.exactly.allocationMode");
-        let count = match count {
-            ClaimCount::Exactly(count) => *count,
-            ClaimCount::All => {
-                let text = "AllocationMode 'All' is not supported";
-                return Err(Problem::Invalid(mode, quoted("All"), text.into()));
-            }
-            ClaimCount::Other(other) => {
-                let text = format!("unsupported allocation mode: {other}");
-                return Err(Problem::Invalid(mode, quoted(other), text));
-            }
-        };
-        if !class.is_empty() {
-            let sum = out.entry(class).or_insert(0);
-            *sum = sum.saturating_add(count.max(0));
-        }
-    }
-    Ok(out)
-}
-
-/// Numbers of devices as mapped resources. Requests with selectors are refused when the cluster has too few devices.
-fn devices(template: &ClaimTemplate, matcher: &Matcher<'_>, config: &Config) -> Sum {
-    let classes = per_class(template, matcher).map_err(|p| vec![p])?;
-    let problems = matcher.enough(template);
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    let mut out = Resources::new();
-    for (class, count) in classes {
-        let Some(resource) = mapped(config, class) else {
-            return Err(vec![Problem::Unmapped(class.to_owned())]);
-        };
-        if counters_of(config, class).next().is_some() {
-            continue;
-        }
-        let sum = out.entry(resource.to_owned()).or_insert(0);
-        *sum = sum.saturating_add(count);
-    }
-    Ok(out)
-}
-
-/// What the devices of a template take of counters: for each request the most that any device takes that may be
-/// given, for each device asked for.
-fn taken(template: &ClaimTemplate, matcher: &Matcher<'_>, config: &Config) -> Sum {
-    let mut out = Resources::new();
-    for (i, request) in template.requests.iter().enumerate() {
-        let ClaimRequest::Exactly { class, selectors, count, admin: false } = request else { continue };
-        let wanted = if let ClaimCount::Exactly(n) = count { *n } else { 0 };
-        for (resource, counter) in counters_of(config, class) {
-            let amount = matcher
-                .most_taken(&request_path(i), class, selectors, counter, wanted)
-                .map_err(|problem| vec![problem])?;
-            let sum = out.entry(resource.to_owned()).or_insert(0);
-            *sum = sum.saturating_add(amount.saturating_mul(wanted.max(1)));
-        }
-    }
-    Ok(out)
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::charge::{counters_of, mapped, quoted};
+use super::mappings::{counters_of, mapped};
+use super::problem::quoted;
 use super::{Extra, QuotaDeviceClass};
 use crate::config::Config;
 use plimsoll_state::model::is_extended_resource;

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::charge::{Problem, counters_of, quoted};
+use super::mappings::counters_of;
+use super::problem::{Problem, quoted};
 use super::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};
 use crate::config::{Config, CounterSource};
 use crate::requests::aggregate;
@@ -137,7 +138,7 @@ impl<'a> Matcher<'a> {
         slices.flat_map(|s| s.devices.iter().map(|d| (s.driver.as_str(), d))).collect()
     }
 
-    /// Takes up to `count` devices that nobody has been given; how many.
+    /// Takes up to `count` devices that no other request has been given; how many.
     fn take(
         &self,
         devices: &[(&str, &Device)],

@@ -6,7 +6,10 @@
 
 mod charge;
 mod extended;
+mod mappings;
 mod matching;
+mod problem;
+mod templates;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +24,9 @@ use super::phase::{Phase, is_on_hold};
 use super::requests::{self, Limits};
 use super::state::WorkloadInfo;
 use crate::Queueing;
-use plimsoll_state::model::{PodClaimSource, PodSpec, ResourceSlice, Resources};
+pub(crate) use charge::{Charge, apply};
+use charge::{Extra, Unresolved};
+use plimsoll_state::model::{PodClaimSource, PodSpec, ResourceSlice};
 use plimsoll_state::time::Time;
 
 /// How many devices a request is for.
@@ -79,27 +84,6 @@ pub struct QuotaDeviceClass {
     pub created: Time,
 }
 
-/// What the claims of a podset's pods count as.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Extra {
-    /// Per pod.
-    add: Resources,
-    /// Extended resources that don't count as themselves.
-    replaced: BTreeSet<String>,
-}
-
-/// Why the claims of a workload can't be charged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unresolved {
-    /// Message of QuotaReserved.
-    pub(crate) message: String,
-    /// Message of Requeued.
-    pub(crate) requeued: String,
-}
-
-/// What the claims of a workload count as, podset by podset; empty without claims.
-pub(crate) type Charge = Result<Vec<Extra>, Unresolved>;
-
 /// Templates, classes and devices, and what follows from them.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
@@ -107,7 +91,7 @@ pub(crate) struct Devices {
     classes: BTreeMap<String, QuotaDeviceClass>,
     slices: BTreeMap<String, ResourceSlice>,
     /// What templates come to, until something changes.
-    resolved: BTreeMap<(String, String), charge::Resolved>,
+    resolved: BTreeMap<(String, String), templates::Resolved>,
     /// Waiting workloads with claims, among others.
     users: BTreeSet<WorkloadId>,
     /// Something has changed since the workloads were charged.
@@ -200,16 +184,6 @@ impl Devices {
     }
 }
 
-/// Changes what one pod of a podset counts as.
-pub(crate) fn apply(charge: &Charge, podset: usize, effective: &mut Resources) {
-    let Some(extra) = charge.as_ref().ok().and_then(|all| all.get(podset)) else { return };
-    effective.retain(|name, _| !extra.replaced.contains(name));
-    for (name, amount) in &extra.add {
-        let e = effective.entry(name.clone()).or_insert(0);
-        *e = e.saturating_add(*amount);
-    }
-}
-
 /// Whether a workload depends on templates, classes or slices.
 fn has_claims(wl: &Workload) -> bool {
     wl.pod_sets.iter().any(|p| !p.spec.resource_claims.is_empty())
@@ -221,7 +195,7 @@ fn still_waits(wl: &WorkloadInfo) -> bool {
 }
 
 impl Queueing {
-    /// Computes the charge of a workload, and remembers whom changes concern.
+    /// Computes the charge of a workload, and remembers whether changes concern it.
     pub(crate) fn device_charge(&mut self, id: WorkloadId, specs: &[PodSpec]) -> Charge {
         let Some(wl) = self.workloads.get(id) else { return Ok(Vec::new()) };
         if has_claims(&wl.obj) {

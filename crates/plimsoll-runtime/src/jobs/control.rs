@@ -18,10 +18,10 @@ use crate::api::{Api, Error, PODS, WORKLOADS};
 use crate::cache::{Cache, Kind};
 use crate::driver::Inbox;
 use crate::health::Health;
-use crate::ingest::Synced;
 use crate::lease::Claim;
 use crate::metrics::jobs::JobMetrics;
 use crate::notes::Recorder;
+use crate::synced::Synced;
 use crate::{clock, journey};
 
 /// Most reconciles under way (shipped Kueue configuration: 5 per kind; ours share one pool).
