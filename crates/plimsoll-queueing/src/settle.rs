@@ -1,6 +1,6 @@
 //! Everything a step does besides the scheduling cycle: the tree, timers, statuses.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use super::Action;
 use super::amount::Amount;
@@ -170,7 +170,7 @@ impl Queueing {
         }
         let resource_of = FlavorResource::first(self.ids.columns()).map(|fr| self.ids.parts(fr).1).collect();
         let before = std::mem::replace(&mut self.tree, Tree::build(specs, resource_of));
-        let now: HashSet<String> = cohorts(&self.tree).collect();
+        let now: BTreeSet<String> = cohorts(&self.tree).collect();
         // Cohorts without an object end with their last child.
         for gone in cohorts(&before).filter(|name| !now.contains(name)) {
             self.metrics.forget(&[("cohort", &gone)]);

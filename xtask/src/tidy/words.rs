@@ -22,8 +22,16 @@ const IMPURE: &[&str] = &[
 ];
 
 /// Not in crates of kind `engine` either.
-const UNDECIDED: &[&str] =
-    &["std::time", "std::env", "serde_json", "collections::HashMap", "println!", "kube::", "k8s_openapi"];
+const UNDECIDED: &[&str] = &[
+    "std::time",
+    "std::env",
+    "serde_json",
+    "collections::HashMap",
+    "collections::HashSet",
+    "println!",
+    "kube::",
+    "k8s_openapi",
+];
 
 /// Not in any crate.
 const REPLACED: &[(&str, &str)] =
