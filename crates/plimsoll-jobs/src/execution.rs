@@ -1,8 +1,8 @@
 //! How the plan of a key is carried out, without waiting: from its writes to requests, and from their responses to what
 //! comes next.
 //!
-//! A caller begins an [`Execution`] for a key with [`Doubts::begin`], does what [`Execution::next`] says until it is
-//! done, and hands it back with [`Doubts::ended`]: `plimsoll-runtime` in an async task per key, the simulator from its event
+//! A caller begins an [`Execution`] for a key with [`UnconfirmedWrites::begin`], does what [`Execution::next`] says until it is
+//! done, and hands it back with [`UnconfirmedWrites::ended`]: `plimsoll-runtime` in an async task per key, the simulator from its event
 //! queue in virtual time.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -49,7 +49,7 @@ pub enum Step {
 #[derive(Debug)]
 enum Asked {
     /// Reads an object of which it isn't known whether a write to it was done.
-    Doubt(Target),
+    Unconfirmed(Target),
     Create(Resource),
     Patch(Target),
     Delete(Target, String),
@@ -65,7 +65,7 @@ enum Asked {
 pub struct Execution {
     key: Key,
     /// Objects to read before anything is planned: what the store shows may be older than a write to them.
-    doubts: VecDeque<Target>,
+    unconfirmed: VecDeque<Target>,
     /// Objects that the next reconcile reads, because this one goes on after a write to them has failed.
     later: Vec<Target>,
     /// What is left of the plan, once it is made.
@@ -79,22 +79,22 @@ pub struct Execution {
 
 /// Objects of which it isn't known whether a write to them was done, by the key whose plan it was in.
 #[derive(Debug, Default)]
-pub struct Doubts(BTreeMap<Key, VecDeque<Target>>);
+pub struct UnconfirmedWrites(BTreeMap<Key, VecDeque<Target>>);
 
-impl Doubts {
+impl UnconfirmedWrites {
     /// Begins with a key, which nothing else works on.
     pub fn begin(&self, key: Key) -> Execution {
-        let doubts = self.0.get(&key).cloned().unwrap_or_default();
-        Execution { key, doubts, later: Vec::new(), plan: None, asked: None, first: None, failed: None }
+        let unconfirmed = self.0.get(&key).cloned().unwrap_or_default();
+        Execution { key, unconfirmed, later: Vec::new(), plan: None, asked: None, first: None, failed: None }
     }
 
-    /// Takes back what has ended.
+    /// Keeps the unconfirmed writes of an execution that has ended.
     pub fn ended(&mut self, mut execution: Execution) {
-        execution.doubts.append(&mut execution.later.into());
-        if execution.doubts.is_empty() {
+        execution.unconfirmed.append(&mut execution.later.into());
+        if execution.unconfirmed.is_empty() {
             self.0.remove(&execution.key);
         } else {
-            self.0.insert(execution.key, execution.doubts);
+            self.0.insert(execution.key, execution.unconfirmed);
         }
     }
 }
@@ -124,11 +124,11 @@ impl Execution {
         &self.key
     }
 
-    /// What to do next. The plan is made when nothing is in doubt any more.
+    /// What to do next. The plan is made when no write is unconfirmed any more.
     pub fn next(&mut self, env: Env<'_>) -> Step {
-        if let Some(target) = self.doubts.front() {
+        if let Some(target) = self.unconfirmed.front() {
             let request = Request::get(target.resource, &target.namespace, &target.name);
-            self.asked = Some(Asked::Doubt(target.clone()));
+            self.asked = Some(Asked::Unconfirmed(target.clone()));
             return Step::Send(request);
         }
         if let Some((request, asked)) = self.first.take() {
@@ -201,8 +201,8 @@ impl Execution {
         objects: &mut ObjectStore,
     ) -> Result<(), Error> {
         match asked {
-            Asked::Doubt(target) => {
-                self.doubts.pop_front();
+            Asked::Unconfirmed(target) => {
+                self.unconfirmed.pop_front();
                 refresh(target.resource, object, objects);
             }
             Asked::Create(resource) => put_created(resource, object, objects),
@@ -239,17 +239,17 @@ impl Execution {
     ) -> Result<(), Error> {
         match asked {
             // The watch shows the deletion as well.
-            Asked::Doubt(_) if error.is_not_found() => {
-                self.doubts.pop_front();
+            Asked::Unconfirmed(_) if error.is_not_found() => {
+                self.unconfirmed.pop_front();
             }
-            Asked::Doubt(_) | Asked::Create(_) | Asked::IfGone(..) => return Err(error),
+            Asked::Unconfirmed(_) | Asked::Create(_) | Asked::IfGone(..) => return Err(error),
             Asked::Patch(target) if error.is_not_found() && !known(objects, &target, None) => {}
             Asked::Patch(target) if self.key.has_independent_writes() => {
                 self.later.push(target);
                 self.failed.get_or_insert(error);
             }
             Asked::Patch(target) => {
-                self.doubts.push_back(target);
+                self.unconfirmed.push_back(target);
                 return Err(error);
             }
             // Neither 404 nor a conflict, which says that the UID is another one, is believed before the watch says so.

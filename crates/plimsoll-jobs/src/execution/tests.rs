@@ -34,25 +34,25 @@ fn target() -> Target {
     Target { resource: WORKLOADS, namespace: "ns".to_owned(), name: "w".to_owned() }
 }
 
-/// Carries out `plan`; the requests that were sent, how it ended, and what is in doubt then.
+/// Carries out `plan`; the requests that were sent, how it ended, and the writes that are unconfirmed then.
 fn run(
     plan: Vec<Write>,
     objects: &mut ObjectStore,
-    doubts: &mut Doubts,
+    unconfirmed: &mut UnconfirmedWrites,
     responses: Vec<Result<Value, Error>>,
 ) -> (Vec<String>, Result<(), Error>) {
-    run_key(Key::Orphan("ns".to_owned(), "w".to_owned()), plan, objects, doubts, responses)
+    run_key(Key::Orphan("ns".to_owned(), "w".to_owned()), plan, objects, unconfirmed, responses)
 }
 
 fn run_key(
     key: Key,
     plan: Vec<Write>,
     objects: &mut ObjectStore,
-    doubts: &mut Doubts,
+    unconfirmed: &mut UnconfirmedWrites,
     responses: Vec<Result<Value, Error>>,
 ) -> (Vec<String>, Result<(), Error>) {
     let config = Config::default();
-    let mut execution = doubts.begin(key);
+    let mut execution = unconfirmed.begin(key);
     execution.plan = Some(plan.into());
     let (mut log, mut responses) = (Vec::new(), responses.into_iter());
     let outcome = loop {
@@ -70,7 +70,7 @@ fn run_key(
         }
     };
     assert!(responses.next().is_none(), "{log:?}");
-    doubts.ended(execution);
+    unconfirmed.ended(execution);
     (log, outcome)
 }
 
@@ -80,34 +80,35 @@ fn version_of(objects: &ObjectStore) -> Option<String> {
 
 #[test]
 fn after_a_failed_patch_the_object_is_read_before_anything_is_planned() {
-    let (mut objects, mut doubts) = (ObjectStore::default(), Doubts::default());
+    let (mut objects, mut unconfirmed) = (ObjectStore::default(), UnconfirmedWrites::default());
     objects.put(Kind::Workload, workload("u", "3"));
     let stopped = || Write::WorkloadStopped { namespace: "ns".to_owned(), name: "w".to_owned() };
-    let (log, outcome) = run(vec![patch(), stopped()], &mut objects, &mut doubts, vec![Err(status(500))]);
+    let (log, outcome) =
+        run(vec![patch(), stopped()], &mut objects, &mut unconfirmed, vec![Err(status(500))]);
     assert_eq!((log, outcome), (vec!["Patch".to_owned()], Err(status(500))));
-    // A read that fails leaves it in doubt.
-    let (log, outcome) = run(vec![patch()], &mut objects, &mut doubts, vec![Err(status(503))]);
+    // A read that fails leaves it unconfirmed.
+    let (log, outcome) = run(vec![patch()], &mut objects, &mut unconfirmed, vec![Err(status(503))]);
     assert_eq!((log, outcome), (vec!["Get".to_owned()], Err(status(503))));
     let responses = vec![Ok(workload("u", "4")), Ok(workload("u", "5"))];
-    let (log, outcome) = run(vec![patch(), stopped()], &mut objects, &mut doubts, responses);
+    let (log, outcome) = run(vec![patch(), stopped()], &mut objects, &mut unconfirmed, responses);
     assert_eq!(
         (log.as_slice(), outcome),
         (["Get", "Patch", "WorkloadStopped"].map(String::from).as_slice(), Ok(()))
     );
     assert_eq!(version_of(&objects).as_deref(), Some("5"));
-    assert!(doubts.0.is_empty());
+    assert!(unconfirmed.0.is_empty());
 }
 
 #[test]
 fn a_refused_workload_does_not_keep_others_of_its_class_waiting() {
-    let (mut objects, mut doubts) = (ObjectStore::default(), Doubts::default());
+    let (mut objects, mut unconfirmed) = (ObjectStore::default(), UnconfirmedWrites::default());
     objects.put(Kind::Workload, workload("u", "3"));
     let key = || Key::WorkloadPriorityClass("high".to_owned());
     let responses = vec![Err(status(422)), Ok(workload("u", "4")), Err(status(403))];
     let plan = vec![patch(), patch(), patch()];
-    let (log, outcome) = run_key(key(), plan, &mut objects, &mut doubts, responses);
+    let (log, outcome) = run_key(key(), plan, &mut objects, &mut unconfirmed, responses);
     assert_eq!((log.len(), outcome), (3, Err(status(422))), "the first error, at the end");
-    assert_eq!(doubts.0.get(&key()).map(VecDeque::len), Some(2));
+    assert_eq!(unconfirmed.0.get(&key()).map(VecDeque::len), Some(2));
 }
 
 #[test]
@@ -126,26 +127,26 @@ fn a_missing_object_is_believed_when_the_watch_shows_it_too() {
         (None, Write::Create(WORKLOADS, workload("", "")), status(409), false),
     ];
     for (stored, write, error, goes_on) in table {
-        let (mut objects, mut doubts) = (ObjectStore::default(), Doubts::default());
+        let (mut objects, mut unconfirmed) = (ObjectStore::default(), UnconfirmedWrites::default());
         if let Some(uid) = stored {
             objects.put(Kind::Workload, workload(uid, "3"));
         }
         let shown = format!("{stored:?} {write:?} {error}");
-        let in_doubt = matches!(write, Write::Patch { .. }) && !goes_on;
-        let (_, outcome) = run(vec![write], &mut objects, &mut doubts, vec![Err(error.clone())]);
+        let left_unconfirmed = matches!(write, Write::Patch { .. }) && !goes_on;
+        let (_, outcome) = run(vec![write], &mut objects, &mut unconfirmed, vec![Err(error.clone())]);
         assert_eq!(outcome, if goes_on { Ok(()) } else { Err(error) }, "{shown}");
-        let left: Vec<Target> = doubts.0.into_values().flatten().collect();
-        assert_eq!(left, if in_doubt { vec![target()] } else { Vec::new() }, "{shown}");
+        let left: Vec<Target> = unconfirmed.0.into_values().flatten().collect();
+        assert_eq!(left, if left_unconfirmed { vec![target()] } else { Vec::new() }, "{shown}");
     }
 }
 
 #[test]
 fn an_object_that_no_watch_has_shown_is_kept_and_ends_the_plan() {
-    let (mut objects, mut doubts) = (ObjectStore::default(), Doubts::default());
+    let (mut objects, mut unconfirmed) = (ObjectStore::default(), UnconfirmedWrites::default());
     for (found, goes_on) in [(Value::Null, true), (workload("other", "4"), true), (workload("u", "4"), false)]
     {
         let plan = vec![if_gone(), Write::RequeueAfter(Duration::from_secs(1))];
-        let (log, outcome) = run(plan, &mut objects, &mut doubts, vec![Ok(found)]);
+        let (log, outcome) = run(plan, &mut objects, &mut unconfirmed, vec![Ok(found)]);
         assert_eq!((log.len(), outcome.is_ok()), (if goes_on { 2 } else { 1 }, goes_on));
         assert_eq!(version_of(&objects).is_some(), !goes_on);
     }
@@ -160,9 +161,9 @@ fn what_a_check_needs_is_looked_at_when_it_exists_and_reported_when_it_is_refuse
         let (resource, object) = (PROVISIONING_REQUESTS, object.clone());
         Write::CreateForCheck(Box::new(CheckObject { resource, object, namespace, workload, check }))
     };
-    let (mut objects, mut doubts) = (ObjectStore::default(), Doubts::default());
+    let (mut objects, mut unconfirmed) = (ObjectStore::default(), UnconfirmedWrites::default());
     let responses = vec![Err(status(409)), Ok(object.clone())];
-    let (log, outcome) = run(vec![order()], &mut objects, &mut doubts, responses);
+    let (log, outcome) = run(vec![order()], &mut objects, &mut unconfirmed, responses);
     assert_eq!((log, outcome), (vec!["Create".to_owned(), "Get".to_owned()], Err(status(409))));
     assert!(objects.get(Kind::ProvisioningRequest, "ns", "w-ac-1").is_some());
 
@@ -170,15 +171,15 @@ fn what_a_check_needs_is_looked_at_when_it_exists_and_reported_when_it_is_refuse
     checked["status"]["admissionChecks"] = json!([{"name": "ac", "state": "Pending", "message": ""}]);
     objects.put(Kind::Workload, checked);
     let responses = vec![Err(status(403)), Ok(workload("u", "4"))];
-    let (log, outcome) = run(vec![order()], &mut objects, &mut doubts, responses);
+    let (log, outcome) = run(vec![order()], &mut objects, &mut unconfirmed, responses);
     assert_eq!((log, outcome), (["Create", "Record", "Patch"].map(String::from).to_vec(), Err(status(403))));
 }
 
 #[test]
 fn a_deleted_request_is_not_taken_for_one_that_is_wanted() {
-    let (mut objects, mut doubts) = (ObjectStore::default(), Doubts::default());
+    let (mut objects, mut unconfirmed) = (ObjectStore::default(), UnconfirmedWrites::default());
     objects.put(Kind::ProvisioningRequest, workload("r", "3"));
     let plan = vec![delete(PROVISIONING_REQUESTS, "r")];
-    assert_eq!(run(plan, &mut objects, &mut doubts, vec![Ok(Value::Null)]).1, Ok(()));
+    assert_eq!(run(plan, &mut objects, &mut unconfirmed, vec![Ok(Value::Null)]).1, Ok(()));
     assert!(objects.get(Kind::ProvisioningRequest, "ns", "w").is_none());
 }

@@ -8,7 +8,7 @@ use plimsoll_api::request::Request;
 use plimsoll_client::workers::{self, Gate, SharedQueue};
 use plimsoll_client::{Backoff, Clock, Supervisor, fault};
 use plimsoll_engine::Event;
-use plimsoll_jobs::execution::{Doubts, Execution, Step};
+use plimsoll_jobs::execution::{Execution, Step, UnconfirmedWrites};
 use plimsoll_jobs::{Key, multikueue};
 use plimsoll_queueing::Event as QueueEvent;
 use serde_json::Value;
@@ -36,18 +36,18 @@ const BACKOFF: Backoff =
 #[derive(Clone, Debug)]
 pub struct Queue {
     keys: SharedQueue<Key>,
-    doubts: Arc<Mutex<Doubts>>,
+    unconfirmed: Arc<Mutex<UnconfirmedWrites>>,
 }
 
 impl Default for Queue {
     fn default() -> Self {
-        Self { keys: SharedQueue::new(BACKOFF, Clock::wall()), doubts: Arc::default() }
+        Self { keys: SharedQueue::new(BACKOFF, Clock::wall()), unconfirmed: Arc::default() }
     }
 }
 
 impl Queue {
-    fn with<T>(&self, f: impl FnOnce(&mut Doubts) -> T) -> T {
-        f(&mut self.doubts.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with<T>(&self, f: impl FnOnce(&mut UnconfirmedWrites) -> T) -> T {
+        f(&mut self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Enqueues a key.
@@ -123,9 +123,9 @@ async fn work(key: &Key, context: &Context) -> Result<(), Error> {
     if let Key::Job { name, .. } = key {
         fault::point("reconcile", name);
     }
-    let mut execution = context.queue.with(|doubts| doubts.begin(key.clone()));
+    let mut execution = context.queue.with(|unconfirmed| unconfirmed.begin(key.clone()));
     let outcome = carry_out(&mut execution, context).await;
-    context.queue.with(|doubts| doubts.ended(execution));
+    context.queue.with(|unconfirmed| unconfirmed.ended(execution));
     outcome
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use plimsoll_engine::Event;
-use plimsoll_jobs::execution::{Doubts, Execution, Step};
+use plimsoll_jobs::execution::{Execution, Step, UnconfirmedWrites};
 use plimsoll_jobs::{Env, Key, Kind as Stored, affected, affected_by_deletion};
 use plimsoll_queueing::Event as QueueEvent;
 use plimsoll_state::Duration;
@@ -37,7 +37,7 @@ pub struct Jobs {
     queued: BTreeSet<Key>,
     active: BTreeMap<Key, Work>,
     failures: BTreeMap<Key, u32>,
-    doubts: Doubts,
+    unconfirmed: UnconfirmedWrites,
     /// Keys that wait for their pause.
     pausing: usize,
 }
@@ -91,7 +91,7 @@ impl Process {
         }
         let Some(key) = self.jobs.queue.pop_front() else { return false };
         self.jobs.queued.remove(&key);
-        let execution = self.jobs.doubts.begin(key.clone());
+        let execution = self.jobs.unconfirmed.begin(key.clone());
         self.jobs.active.insert(key.clone(), Work { dirty: false, execution });
         self.go_on(key, network);
         true
@@ -135,7 +135,7 @@ impl Process {
         let work = self.jobs.active.remove(&key);
         let dirty = work.as_ref().is_some_and(|w| w.dirty);
         if let Some(work) = work {
-            self.jobs.doubts.ended(work.execution);
+            self.jobs.unconfirmed.ended(work.execution);
         }
         let failures = self.jobs.failures.entry(key.clone()).or_insert(0);
         *failures = if failed { failures.saturating_add(1) } else { 0 };
