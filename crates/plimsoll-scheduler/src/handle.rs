@@ -247,11 +247,11 @@ impl Scheduler {
 
     /// A waiting pod was updated: it may be schedulable now.
     fn own_update(&mut self, id: PodId, old: Option<Box<PodSnapshot>>, gates_gone: bool) {
-        let parked = |q: &super::queue::Queue| {
+        let unschedulable = |q: &super::queue::Queue| {
             q.get(id).is_some_and(|r| matches!(r.stage, Stage::Unschedulable | Stage::Gated(_)))
         };
         let in_cycle = self.in_flight_events.contains_key(&id);
-        if !parked(&self.queue) && !in_cycle {
+        if !unschedulable(&self.queue) && !in_cycle {
             return;
         }
         let Some(old) = old else { return };
@@ -261,13 +261,13 @@ impl Scheduler {
             let change = ClusterEvent { resource: EventResource::UnschedulablePod, actions, payload };
             if in_cycle {
                 // It counts when the pod comes back from its cycle.
-                if let Some(missed) = self.in_flight_events.get_mut(&id) {
-                    missed.push(&change);
+                if let Some(in_flight) = self.in_flight_events.get_mut(&id) {
+                    in_flight.push(&change);
                 }
                 continue;
             }
             self.reconsider(id, &change);
-            if !parked(&self.queue) {
+            if !unschedulable(&self.queue) {
                 return;
             }
         }

@@ -46,20 +46,20 @@ impl InFlightEvents {
 impl Scheduler {
     /// Keeps an event for the pods that are in their cycle.
     pub(super) fn record_in_flight(&mut self, event: &ClusterEvent) {
-        for missed in self.in_flight_events.values_mut() {
-            missed.push(event);
+        for in_flight in self.in_flight_events.values_mut() {
+            in_flight.push(event);
         }
     }
 
     /// Replays the in-flight events of a pod that has just entered the unschedulable pods.
     pub(super) fn replay_in_flight(&mut self, id: PodId) {
-        let Some(missed) = self.in_flight_events.remove(&id) else { return };
-        let parked = |p: &Self| p.queue.get(id).is_some_and(|q| q.stage == Stage::Unschedulable);
-        if missed.overflow && parked(self) {
+        let Some(in_flight) = self.in_flight_events.remove(&id) else { return };
+        let unschedulable = |p: &Self| p.queue.get(id).is_some_and(|q| q.stage == Stage::Unschedulable);
+        if in_flight.overflow && unschedulable(self) {
             return self.retry(id);
         }
-        for event in &missed.events {
-            if !parked(self) {
+        for event in &in_flight.events {
+            if !unschedulable(self) {
                 return;
             }
             self.reconsider(id, event);

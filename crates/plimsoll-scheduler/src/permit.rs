@@ -116,8 +116,8 @@ impl Scheduler {
         match self.queue.get(id).map(|q| q.stage) {
             None | Some(Stage::Active) => {}
             Some(Stage::InFlight) => {
-                if let Some(missed) = self.in_flight_events.get_mut(&id) {
-                    missed.anything();
+                if let Some(in_flight) = self.in_flight_events.get_mut(&id) {
+                    in_flight.anything();
                 }
             }
             Some(_) => self.admit(id),
