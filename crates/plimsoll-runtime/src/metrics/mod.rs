@@ -54,29 +54,29 @@ impl Role {
     }
 }
 
-/// What is told about this process; cheap to clone.
+/// What health endpoints and metrics report about this process; cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Board {
+pub struct HealthState {
     state: Arc<Mutex<State>>,
 }
 
-impl Board {
+impl HealthState {
     fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Says what this process is.
-    pub fn is(&self, role: Role) {
+    /// Sets the role of this process.
+    pub fn set_role(&self, role: Role) {
         self.with(|s| s.role = Some(role));
     }
 
-    /// Says that an engine runs here.
-    pub fn runs(&self, engine: Monitor) {
+    /// Adds the engine that runs here.
+    pub fn set_engine(&self, engine: Monitor) {
         self.with(|s| s.engine = Some(engine));
     }
 
-    /// Says that these tasks run here, beside those of the engine.
-    pub fn supervises(&self, supervisor: Supervisor) {
+    /// Adds tasks that run here, beside those of the engine.
+    pub fn add_supervisor(&self, supervisor: Supervisor) {
         self.with(|s| s.supervisors.push(supervisor));
     }
 
@@ -86,8 +86,8 @@ impl Board {
         })
     }
 
-    /// Is not ready before `token` is cancelled; `what` says so until then.
-    pub fn waits_for(&self, what: &'static str, token: CancellationToken) {
+    /// Adds the readiness check `what`, which fails until `token` is cancelled.
+    pub fn add_check(&self, what: &'static str, token: CancellationToken) {
         self.with(|s| s.waits_for.push((what, token)));
     }
 
@@ -175,26 +175,26 @@ fn restarts(supervisors: &[Supervisor]) -> MetricFamily {
     }
 }
 
-/// Serves until stopped. `address` in the listener may be reached by anybody who reaches the machine: there is no
+/// Serves until stopped. `address` in the listener may be reached by every client that reaches the machine: there is no
 /// authentication, as there are no secrets.
-pub async fn serve(listener: TcpListener, board: Board, stop: CancellationToken) {
+pub async fn serve(listener: TcpListener, health_state: HealthState, stop: CancellationToken) {
     let handler: https::Handler = Arc::new(move |request| {
-        let board = board.clone();
-        Box::pin(async move { handle(&request, &board).await })
+        let health_state = health_state.clone();
+        Box::pin(async move { handle(&request, &health_state).await })
     });
     https::serve(("metrics", listener), None, LIMITS, handler, stop).await;
 }
 
-async fn handle(request: &Request<Bytes>, board: &Board) -> Response<Full<Bytes>> {
+async fn handle(request: &Request<Bytes>, health_state: &HealthState) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return https::text(StatusCode::METHOD_NOT_ALLOWED, "only GET");
     }
     let verdict = |checks: Vec<(&str, Option<String>)>| verdict(request, &checks);
     match request.uri().path() {
-        "/healthz" | "/livez" => verdict(vec![("engine", board.failure())]),
-        "/readyz" => verdict(board.checks()),
+        "/healthz" | "/livez" => verdict(vec![("engine", health_state.failure())]),
+        "/readyz" => verdict(health_state.checks()),
         "/metrics" => {
-            let mut response = https::text(StatusCode::OK, &board.metrics().await);
+            let mut response = https::text(StatusCode::OK, &health_state.metrics().await);
             let kind = header::HeaderValue::from_static(text::CONTENT_TYPE);
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
             response
@@ -230,18 +230,18 @@ mod tests {
 
     #[tokio::test]
     async fn readiness_follows_what_is_waited_for() {
-        let board = Board::default();
+        let health_state = HealthState::default();
         let get = async |path: &str| {
             let request = Request::get(path).body(Bytes::new()).unwrap();
-            handle(&request, &board).await.status().as_u16()
+            handle(&request, &health_state).await.status().as_u16()
         };
         assert_eq!((get("/healthz").await, get("/livez").await, get("/readyz").await), (200, 200, 500));
         let webhooks = CancellationToken::new();
-        board.waits_for("webhooks", webhooks.clone());
-        board.is(Role::Follower);
+        health_state.add_check("webhooks", webhooks.clone());
+        health_state.set_role(Role::Follower);
         let text = async |path: &str| {
             let request = Request::get(path).body(Bytes::new()).unwrap();
-            let body = http_body_util::BodyExt::collect(handle(&request, &board).await.into_body());
+            let body = http_body_util::BodyExt::collect(handle(&request, &health_state).await.into_body());
             String::from_utf8(body.await.unwrap().to_bytes().into()).unwrap()
         };
         assert_eq!(
@@ -254,13 +254,15 @@ mod tests {
             text("/readyz?verbose").await,
             "[+]webhooks ok\n[+]start ok\n[+]tasks ok\nreadyz check passed\n"
         );
-        board.is(Role::Leader);
+        health_state.set_role(Role::Leader);
         let elected = text("/readyz").await;
         assert!(
             elected.contains("[-]informer-sync failed: not finished\n"),
             "not everything is seen: {elected}"
         );
         assert_eq!(get("/elsewhere").await, 404);
-        assert!(board.metrics().await.contains("leader_election_master_status{name=\"plimsoll\"} 1\n"));
+        assert!(
+            health_state.metrics().await.contains("leader_election_master_status{name=\"plimsoll\"} 1\n")
+        );
     }
 }

@@ -1,5 +1,5 @@
 //! kube-scheduler's metrics (`pkg/scheduler/metrics/metrics.go`), from what goes into the engine and what comes out of it: the engine
-//! has no clock, and who watches it from outside can't slow it down.
+//! has no clock, and a scrape can't slow it down.
 
 use plimsoll_state::ObjectEvent;
 use std::collections::{BTreeMap, HashMap};
@@ -68,7 +68,7 @@ pub struct Observer {
     algorithm: Histogram,
     preemptions: u64,
     victims: Histogram,
-    /// Cycles of queueing that admitted somebody, and that did not.
+    /// Cycles of queueing that admitted a workload, and that did not.
     cycles: [Histogram; 2],
 }
 
@@ -89,7 +89,7 @@ impl Observer {
         }
     }
 
-    /// Sees how many cycles of queueing a step had, that admitted somebody and that did not, and how long it took.
+    /// Sees how many cycles of queueing a step had, that admitted a workload and that did not, and how long it took.
     pub fn cycles(&mut self, ran: [u64; 2], took: Duration) {
         let all = ran.iter().sum::<u64>();
         for (n, histogram) in ran.iter().zip(&mut self.cycles) {

@@ -12,7 +12,7 @@ use plimsoll_client::Supervisor;
 use plimsoll_runtime::api::{Api, DEADLINE};
 use plimsoll_runtime::cache::Cache;
 use plimsoll_runtime::lease::{self, Claim, Timing};
-use plimsoll_runtime::metrics::{Board, Role};
+use plimsoll_runtime::metrics::{HealthState, Role};
 use plimsoll_runtime::{Roles, Runtime};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -42,13 +42,13 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     };
     let stop = CancellationToken::new();
     let api = Api::new(client, "plimsoll-leader-election");
-    let board = Board::default();
+    let health_state = HealthState::default();
     let supervisor = Supervisor::new(stop.clone());
-    board.supervises(supervisor.clone());
-    let metrics = metrics::start(args.metrics_bind_address, &board, &supervisor, &stop).await?;
+    health_state.add_supervisor(supervisor.clone());
+    let metrics = metrics::start(args.metrics_bind_address, &health_state, &supervisor, &stop).await?;
     let webhooks = tokio::select! {
         () = signals.next() => return Ok(()),
-        webhooks = webhooks::start(&args, &settings, &api, &board, &supervisor, &stop) => webhooks?,
+        webhooks = webhooks::start(&args, &settings, &api, &health_state, &supervisor, &stop) => webhooks?,
     };
     let claim = if args.election.leader_elect {
         let me = identity();
@@ -60,8 +60,13 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     } else {
         Claim::always()
     };
-    let process =
-        Process { server: format!("{address} (Kubernetes {version})"), webhooks, metrics, board, began };
+    let process = Process {
+        server: format!("{address} (Kubernetes {version})"),
+        webhooks,
+        metrics,
+        health_state,
+        began,
+    };
     let ended = tokio::select! {
         ended = lead(&args, &api, &settings, &claim, &process, &mut signals) => ended,
         why = supervisor.fatal().wait() => Err(anyhow::anyhow!(why)),
@@ -77,7 +82,7 @@ struct Process {
     server: String,
     webhooks: Option<String>,
     metrics: Option<String>,
-    board: Board,
+    health_state: HealthState,
     began: Instant,
 }
 
@@ -93,14 +98,14 @@ async fn lead(
 ) -> anyhow::Result<()> {
     let follows = !claim.held();
     let leads = if args.election.leader_elect { Role::Leader } else { Role::Standalone };
-    process.board.is(if follows { Role::Follower } else { leads });
+    process.health_state.set_role(if follows { Role::Follower } else { leads });
     announce(args, settings.roles, process, !follows);
     let runtime = Runtime::start(api, settings, Cache::new(settings.jobs.clone()), claim)
         .context("starting the engine")?;
-    process.board.runs(runtime.monitor());
+    process.health_state.set_engine(runtime.monitor());
     let leading = async {
         if follows && claim.wait().await {
-            process.board.is(leads);
+            process.health_state.set_role(leads);
             announce(args, settings.roles, process, true);
         }
         tokio::select! {
@@ -192,7 +197,7 @@ async fn config(args: &cli::Run) -> anyhow::Result<kube::Config> {
     }
 }
 
-/// Who this process is in an election. In a container every process has the same id: the host's name tells pods
+/// Identity of this process in an election. In a container every process has the same id: the host's name tells pods
 /// apart there, and the time of the start tells it from the container before it.
 fn identity() -> String {
     let read =

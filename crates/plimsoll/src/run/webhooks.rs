@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use plimsoll_client::Supervisor;
 use plimsoll_runtime::api::Api;
-use plimsoll_runtime::metrics::Board;
+use plimsoll_runtime::metrics::HealthState;
 use plimsoll_runtime::webhook::serve::{self, Reach, Settings};
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +21,7 @@ pub async fn start(
     args: &cli::Run,
     engine: &plimsoll_runtime::Settings,
     api: &Api,
-    board: &Board,
+    health_state: &HealthState,
     supervisor: &Supervisor,
     stop: &CancellationToken,
 ) -> anyhow::Result<Option<String>> {
@@ -52,7 +52,7 @@ pub async fn start(
         jobs: engine.jobs.clone(),
     };
     let ready = CancellationToken::new();
-    board.waits_for("webhooks", ready.clone());
+    health_state.add_check("webhooks", ready.clone());
     let serving = serve::run(api.clone(), listener, settings, ready.clone(), stop.clone());
     supervisor.spawn_vital("the webhook server", serving);
     if tokio::time::timeout(PATIENCE, ready.cancelled()).await.is_err() {

@@ -28,7 +28,7 @@ use crate::listen::{listen, reachable};
 use crate::{cli, configure, say};
 use plane::{Plane, Settings};
 use plimsoll_runtime::Roles;
-use plimsoll_runtime::metrics::{Board, Role};
+use plimsoll_runtime::metrics::{HealthState, Role};
 use stop::Signals;
 
 /// A server in the same process needs no protection from its clients.
@@ -119,7 +119,7 @@ fn lock(args: &cli::Up) -> anyhow::Result<Option<Directory>> {
     Directory::lock(dir, &also).with_context(|| format!("--data {}", dir.display())).map(Some)
 }
 
-/// What the serving certificate must name besides the usual local names. A wildcard is no address that anybody connects to.
+/// What the serving certificate must name besides the usual local names. A wildcard is no address that a client connects to.
 fn hosts(address: SocketAddr) -> Vec<String> {
     if address.ip().is_unspecified() { Vec::new() } else { vec![address.ip().to_string()] }
 }
@@ -149,15 +149,16 @@ async fn serve(
     let tls = credentials.tls().context("certificates")?;
     let listener = tokio::spawn(listener::serve(Arc::clone(&plane.server), listener, tls, stop.clone()));
     plane.create_nodes(nodes).await?;
-    let board = Board::default();
-    board.is(if plane.monitor().is_some() { Role::Standalone } else { Role::Follower });
+    let health_state = HealthState::default();
+    health_state.set_role(if plane.monitor().is_some() { Role::Standalone } else { Role::Follower });
     if let Some(engine) = plane.monitor() {
-        board.runs(engine);
+        health_state.set_engine(engine);
     }
     let supervisors = plane.supervisors();
-    supervisors.iter().for_each(|s| board.supervises(s.clone()));
+    supervisors.iter().for_each(|s| health_state.add_supervisor(s.clone()));
     let [supervisor, _] = &supervisors;
-    let metrics = crate::run::metrics::start(args.metrics_bind_address, &board, supervisor, &stop).await?;
+    let metrics =
+        crate::run::metrics::start(args.metrics_bind_address, &health_state, supervisor, &stop).await?;
     announce(args, &kubeconfig, &url, metrics.as_deref(), count, began);
     Ok(Serving { plane, stop, listener })
 }
