@@ -132,7 +132,7 @@ impl Supervisor {
     }
 
     fn panicked(&self, name: &str, why: &str, pause: Duration) {
-        tracing::error!(task = name, why, ?pause, "panicked; it is started again");
+        tracing::error!(task = name, why, ?pause, "panicked; restarting");
         let mut log = self.log();
         *log.restarts.entry(name.to_owned()).or_default() += 1;
         log.down.insert(name.to_owned(), why.to_owned());

@@ -41,14 +41,14 @@ pub struct BenchCluster {
     /// 'kueue=./minimalkueue --kubeconfig {kubeconfig}'. May be given several times.
     #[arg(long = "peer", value_name = "NAME=COMMAND")]
     pub peers: Vec<String>,
-    /// The same for schedulers, in the rows about pods.
+    /// Another scheduler to measure in turns in the rows about pods, as --peer.
     #[arg(long = "scheduler", value_name = "NAME=COMMAND")]
     pub schedulers: Vec<String>,
     /// Requests a second that `plimsoll run` may make with each client, with twice as many at once, as in Kueue's own test
     /// (50) [default: no limit]. Peers have limits of their own.
     #[arg(long, value_name = "N")]
     pub qps: Option<u32>,
-    /// How many turns each controller has.
+    /// Number of turns of each controller.
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub rounds: u32,
     /// Longest time of a turn.

@@ -57,7 +57,7 @@ pub enum Command {
     Man(Man),
     /// Show the scheduler's plugins, and check the files that configure them.
     Plugins {
-        /// What to do.
+        /// The subcommand.
         #[command(subcommand)]
         what: Plugins,
     },

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::Format;
 
-/// What to do with plugins.
+/// Subcommands of `plimsoll plugins`.
 #[derive(Debug, Subcommand)]
 pub enum Plugins {
     /// Print the plugins of each profile with their extension points, and those that no profile enables.

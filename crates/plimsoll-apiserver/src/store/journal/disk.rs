@@ -166,14 +166,14 @@ impl Journal {
             return Err(OpenError::Journal("not open".to_owned()));
         };
         let broken = |why: &dyn std::fmt::Display| OpenError::Journal(named(self.path.as_deref(), why));
-        let revision = self.greet(db).map_err(|e| broken(&e))??;
+        let revision = self.init(db).map_err(|e| broken(&e))??;
         let records = read_all(db).map_err(|e| broken(&e))?;
         let records = records.into_iter().collect::<Result<Vec<_>, _>>().map_err(|e| broken(&e))?;
         Ok(Loaded { revision, records })
     }
 
     /// Checks the format, makes the tables, finds the revision to go on from.
-    fn greet(&self, db: &Database) -> Result<Result<u64, OpenError>, redb::Error> {
+    fn init(&self, db: &Database) -> Result<Result<u64, OpenError>, redb::Error> {
         let txn = db.begin_write()?;
         let revision;
         {

@@ -9,7 +9,7 @@ use super::{Durability, Job, Journal, Queue};
 
 /// Time between two attempts to get a failed journal going again.
 const RETRY: Duration = Duration::from_millis(500);
-/// With relaxed durability nobody waits, so more is gathered for each transaction.
+/// With relaxed durability no caller waits, so more is gathered for each transaction.
 const RELAXED_LINGER: Duration = Duration::from_millis(10);
 
 /// How often a journal that is written to without a pause is looked at for room to give back.
@@ -37,7 +37,7 @@ pub(in super::super) fn spawn(journal: Journal, inner: &Arc<Inner>) -> Result<()
 fn run(mut journal: Journal, queue: &Queue, store: &Weak<Inner>) {
     let (mut failed, mut look) = (false, Instant::now() + LOOK);
     loop {
-        // Not more than RETRY, because a failed journal is looked after even if nobody writes.
+        // Not more than RETRY, because a failed journal is looked after even without writes.
         let (mut jobs, closing) = queue.wait(RETRY);
         if failed {
             refuse(jobs, "the journal has failed");
@@ -54,7 +54,7 @@ fn run(mut journal: Journal, queue: &Queue, store: &Weak<Inner>) {
             if closing {
                 break;
             }
-            // Nobody has written for a while.
+            // There were no writes for a while.
             compact(&mut journal, store);
             look = Instant::now() + LOOK;
             continue;
@@ -73,14 +73,14 @@ fn run(mut journal: Journal, queue: &Queue, store: &Weak<Inner>) {
                 }
             }
             Err(why) => {
-                tracing::error!(%why, "the journal failed; writes are refused until it is well again");
+                tracing::error!(%why, "the journal failed; writes are refused until it has recovered");
                 failed = true;
                 fail(jobs, &why, store);
             }
         }
     }
     if let Err(why) = journal.finish() {
-        tracing::warn!(%why, "the journal could not be closed in good order");
+        tracing::warn!(%why, "the journal could not be closed cleanly");
     }
 }
 
@@ -98,7 +98,7 @@ fn settle(journal: &Journal, jobs: Vec<Job>, store: &Weak<Inner>) {
     }
     for job in jobs {
         if let Some(ack) = job.ack {
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = ack.send(Ok(()));
         }
     }
@@ -137,7 +137,7 @@ fn recover(journal: &mut Journal, store: &Weak<Inner>) -> bool {
     let rows = states.iter().map(|(key, record)| (key, record.as_deref()));
     match journal.reopen(head.revision(), rows) {
         Ok(()) => {
-            tracing::info!("the journal is well again");
+            tracing::info!("the journal has recovered");
             head.recover();
             true
         }
