@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const HEAD: &str = "# Made by `cargo xtask deploy`; don't edit.\n";
 
-/// How the API server reaches a webhook; whoever serves it adds whom to trust.
+/// How the API server reaches a webhook; the process that serves it adds the `caBundle`.
 fn client(path: &str) -> Value {
     json!({"service": {"namespace": NAMESPACE, "name": SERVICE, "path": path, "port": 443}})
 }

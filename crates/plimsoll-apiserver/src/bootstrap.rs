@@ -1,4 +1,4 @@
-//! Objects that exist from the start: namespaces, system priority classes, what everybody may do, the API's own
+//! Objects that exist from the start: namespaces, system priority classes, what every user may do, the API's own
 //! Service.
 
 use std::sync::Arc;
@@ -43,8 +43,8 @@ fn priority_classes() -> impl Iterator<Item = Value> {
     })
 }
 
-/// Creates what isn't there. Nobody is asked for admission: a policy or webhook of the last run mustn't keep the server
-/// from starting, with nobody there who could take it away.
+/// Creates what isn't there, without admission: a policy or webhook of the last run mustn't keep the server
+/// from starting, where no client could remove it.
 ///
 /// # Errors
 /// The store refuses a write.

@@ -50,7 +50,7 @@ pub async fn run<T: Send + 'static>(work: impl Future<Output = T> + Send + 'stat
         Ok(done) => done,
         // As it would have been here.
         Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
-        // Only who drops this future ends it.
+        // Only dropping this future ends it.
         Err(_) => std::future::pending().await,
     }
 }

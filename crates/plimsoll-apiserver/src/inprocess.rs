@@ -19,7 +19,7 @@ use crate::pipeline::{self, Change, Deleted};
 use crate::server::Server;
 use crate::write::{Admission, Write};
 
-/// Who the controllers are.
+/// Identity of the controllers.
 const USER: &str = "system:kube-controller-manager";
 /// Their name in managed fields.
 const MANAGER: &str = "kube-controller-manager";
@@ -39,7 +39,7 @@ impl ServerClient {
         Self::of(server, User::new(USER, &[crate::auth::MASTERS]), MANAGER)
     }
 
-    /// A client of somebody else, with a field manager.
+    /// A client with another identity and a field manager.
     pub fn of(server: Arc<Server>, user: User, manager: &str) -> Self {
         let reader = Arc::new(server.store().clone());
         Self { server, reader, user, manager: manager.to_owned() }

@@ -133,7 +133,7 @@ pub fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Takes the rights of group and others from a file or directory that exists. A symbolic link is left alone, and so is
-/// what belongs to somebody else.
+/// what belongs to another user.
 pub fn restrict(path: &Path) {
     match open_itself(path, File::options().read(true)) {
         Ok(file) => restrict_open(&file, path),

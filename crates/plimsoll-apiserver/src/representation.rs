@@ -1,6 +1,6 @@
 //! Records as clients of a kind see them.
 //!
-//! Most records are stored just as they are sent: then their bytes are sent, and nobody reads them. A custom resource
+//! Most records are stored just as they are sent: then their bytes are sent unparsed. A custom resource
 //! may have been stored under another schema; whether pruning and defaults change anything is found out once for each
 //! record and schema.
 

@@ -31,7 +31,7 @@ const MAX_BODIES_KIB: usize = 512 << 10;
 pub struct ServerConfig {
     /// Where the journal and the credentials live; `None`: nothing is kept.
     pub data: Option<PathBuf>,
-    /// When a write counts as done.
+    /// When a write is acknowledged: after fsync, or at once.
     pub durability: Durability,
     /// The clock.
     pub clock: Clock,
@@ -181,7 +181,7 @@ impl Server {
         &self.rbac
     }
 
-    /// Who may act as whom.
+    /// Authorization of impersonation.
     pub(crate) const fn impersonation(&self) -> &Impersonation {
         &self.impersonation
     }
@@ -254,7 +254,7 @@ impl Server {
     /// The user a bearer token stands for, and those of the wanted audiences that it is for.
     ///
     /// # Errors
-    /// Why it stands for nobody, as a TokenReview says it.
+    /// Why it authenticates no user, as a TokenReview reports it.
     pub(crate) fn user_of_token(
         &self,
         token: &str,

@@ -23,7 +23,7 @@ pub enum Admission {
     Done,
 }
 
-/// One write: what, where, by whom.
+/// One write: verb, object and user.
 pub struct Write {
     /// The server.
     pub server: Arc<Server>,
@@ -37,7 +37,7 @@ pub struct Write {
     pub namespace: String,
     /// Name; empty for a create.
     pub name: String,
-    /// Who.
+    /// The user.
     pub user: User,
     /// Field manager.
     pub manager: String,

@@ -89,7 +89,7 @@ impl WorkloadInfo {
     }
 
     /// The status that says what quota is charged for: as it is to be or, where a release is on its way, as the API shows it.
-    /// A release that was asked for before somebody else reserved quota is written against an older version and fails.
+    /// A release that was asked for before another client reserved quota is written against an older version and fails.
     pub(crate) fn status_held(&self) -> Option<&WorkloadStatus> {
         [Some(&self.obj.status), self.base.as_deref()].into_iter().flatten().find(|s| s.admission.is_some())
     }

@@ -25,7 +25,7 @@ pub struct Config {
     pub order_by_creation: bool,
     /// Supervision of pod readiness; `None`: off.
     pub wait_for_pods_ready: Option<WaitForPodsReady>,
-    /// What devices count as (`resources.deviceClassMappings`).
+    /// Mapping from DeviceClass to quota resource (`resources.deviceClassMappings`).
     pub device_mappings: Vec<DeviceMapping>,
     /// Evaluates device selectors; without one, claims with selectors can't be charged.
     pub device_selector: Option<Arc<dyn DeviceSelector>>,

@@ -26,12 +26,12 @@ pub(crate) const WAITING: &str = "WaitingForDependencies";
 const DONE: &str = " Done: ";
 /// Most dependencies that a message names of each sort.
 const NAMED: usize = 8;
-/// Most steps of the search for a circle; who is in a longer one just waits.
+/// Most steps of the search for a circle; workloads in a longer one just wait.
 const MAX_STEPS: usize = 100_000;
 
 type Name = (String, String);
 
-/// Who waits for whom, by (namespace, name).
+/// Dependencies and dependents, by (namespace, name).
 #[derive(Debug, Default)]
 pub(crate) struct Dependencies {
     /// Dependencies that have not come true, with their position in the workload's list.
@@ -52,7 +52,7 @@ enum Verdict {
     Missing,
 }
 
-/// What one workload's end or readiness means for who waits for this outcome.
+/// What one workload's end or readiness means for workloads that wait for this outcome.
 fn verdict_of(status: &WorkloadStatus, hopeless: bool, outcome: Outcome) -> Verdict {
     // Another slice of the job goes on.
     if status.was_replaced() {

@@ -13,7 +13,7 @@ use plimsoll_state::reservation::ReservedNode;
 const LONGEST: usize = 32_000;
 /// Names in one pair of brackets.
 const IN_BRACKETS: usize = 64;
-/// Most places that are read from a text, which anybody may have written.
+/// Most places that are read from a text, which any client may have written.
 const MOST: usize = 100_000;
 /// Bytes of the longest name (RFC 1123).
 const LONGEST_NAME: usize = 253;

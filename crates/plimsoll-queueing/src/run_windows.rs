@@ -70,7 +70,7 @@ pub(crate) struct RunWindows {
     flavors: BTreeMap<FlavorId, Vec<Name>>,
     /// Workloads by the window they name.
     named: BTreeMap<String, BTreeSet<WorkloadId>>,
-    /// When several windows are open together, for those who wait for that.
+    /// When several windows are open together, for workloads that wait for that.
     together: BTreeMap<Vec<Name>, Option<Time>>,
     /// The latest time looked at.
     seen: Option<Time>,

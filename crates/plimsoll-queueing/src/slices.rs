@@ -61,7 +61,7 @@ impl Queueing {
         self.workloads.find(old).filter(older)
     }
 
-    /// Whether a workload ended and holds nothing. Who takes its place takes the places it had taken, too: their end
+    /// Whether a workload ended and holds nothing. A slice that replaces it replaces those that it replaced, too: their end
     /// may not be written yet.
     fn passed_on(&self, id: WorkloadId) -> bool {
         self.wl(id).is_some_and(|w| w.quota.is_none() && w.obj.status.is_true(cond::FINISHED))

@@ -139,7 +139,7 @@ impl Api {
         Self { limit: limit.clone(), ..self.clone() }
     }
 
-    /// The same client, under a limit from which somebody has taken the token of the first request already.
+    /// The same client, under a limit from which a caller has taken the token of the first request already.
     #[must_use]
     pub fn paid(&self, limit: &Limit) -> Self {
         let paid = limit.is_some().then(|| Arc::new(AtomicBool::new(true)));
@@ -244,7 +244,7 @@ impl Api {
         self.write(Method::POST, &path, "application/json", object).await
     }
 
-    /// As [`Api::create`] for those who don't want to see what has been made of it.
+    /// As [`Api::create`] for callers that don't need the created object.
     ///
     /// # Errors
     /// What the server said, or why it could not be asked.
@@ -270,7 +270,7 @@ impl Api {
         self.send_unseen(&path, body).await
     }
 
-    /// Creates something and tells a server that can do without that nobody will read the answer.
+    /// Creates something and tells a server that can do without that no caller will read the answer.
     async fn send_unseen(&self, path: &str, body: &Value) -> Result<()> {
         let body = serde_json::to_vec(body).map_err(|e| Error::Malformed(e.to_string()))?;
         let mut request = request(Method::POST, path, "application/json", body)?;

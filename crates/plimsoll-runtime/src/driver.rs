@@ -218,7 +218,7 @@ impl Gathered {
             Input::Lead => self.leads = true,
             Input::Metrics(to) => answer(to, engine, observer),
             Input::Pause(pause) => self.paused = pause,
-            // Whoever asked may have given up.
+            // The caller may have given up.
             Input::Ping(to) => drop(to.send(())),
             Input::Stop => {}
         }
@@ -244,6 +244,6 @@ fn answer(to: oneshot::Sender<Families>, engine: &Engine, observer: &Observer) {
         families
     });
     let place = place.unwrap_or_default();
-    // Whoever asked may have given up.
+    // The caller may have given up.
     let _ = to.send((queueing, place));
 }

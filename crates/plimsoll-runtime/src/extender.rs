@@ -34,7 +34,7 @@ impl std::fmt::Debug for Remote {
 type Answer = Result<ExtenderAnswer, String>;
 
 impl Extenders {
-    /// Connects to nobody yet.
+    /// Without connections yet.
     pub fn new(list: &[Extender]) -> Self {
         let remote = |e: &Extender| Remote { settings: e.clone(), client: OnceCell::new() };
         Self { list: Arc::new(list.iter().map(remote).collect()) }

@@ -150,7 +150,7 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// A part that nobody asks.
+    /// A part that no probe asks.
     pub fn unseen(resource: Resource) -> Self {
         Health::default().track(resource)
     }

@@ -60,11 +60,11 @@ impl Timing {
 /// What to do with a Lease, decided from what was read: pure, so that it can be tested without a clock.
 #[derive(Debug, PartialEq)]
 enum Step {
-    /// Nobody has made the Lease yet.
+    /// The Lease does not exist yet.
     Create(Value),
     /// Take it over or renew it; the read resourceVersion is the precondition.
     Replace(Box<Value>),
-    /// Somebody else leads.
+    /// Another replica leads.
     Wait,
 }
 
@@ -200,7 +200,7 @@ async fn changed(api: &Api, (namespace, name): (&str, &str), version: &str) {
         LEASES.collection(namespace),
         crate::api::encode(name)
     );
-    // A version that nobody has seen yet would be the beginning of everything.
+    // A version that no client has seen yet would be the beginning of everything.
     if !version.is_empty()
         && let Ok(mut lines) = api.stream(&path, Encoding::Json).await
     {
@@ -247,7 +247,7 @@ async fn round(
         Err(e) if e.is_not_found() => None,
         Err(e) => return Err(e),
     };
-    // Somebody else has led since, whether or not they still do.
+    // Another replica has led since, whether or not it still does.
     if leads && read.as_ref().is_some_and(|l| json::text(l, &["spec", "holderIdentity"]) != me) {
         return Ok(false);
     }
@@ -259,7 +259,7 @@ async fn round(
     };
     match written {
         Ok(_) => Ok(true),
-        // A conflict tells nothing about who leads: the next look does.
+        // A conflict does not tell which replica leads: the next read does.
         Err(e) => Err(e),
     }
 }

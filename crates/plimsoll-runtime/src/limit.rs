@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(server.0.load(Ordering::SeqCst), 101);
         a.abort();
         b.abort();
-        // Whoever has taken a token doesn't wait for the first request, but for the next one.
+        // A caller that has taken a token doesn't wait for the first request, but for the next one.
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(limit.try_take());
         let paid = api.paid(&limit);

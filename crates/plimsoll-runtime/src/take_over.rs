@@ -24,7 +24,7 @@ pub async fn run(api: Api, claim: Claim, given: Vec<(Resource, Memory)>, inbox: 
     if !claim.wait().await {
         return;
     }
-    // Without an election nobody has led before, for all this process knows, and its lists are new.
+    // Without an election no replica has led before, for all this process knows, and its lists are new.
     if !claim.is_uncontested() {
         for (resource, seen) in given {
             caught_up(&api, resource, &seen).await;

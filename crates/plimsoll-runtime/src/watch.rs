@@ -205,7 +205,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// All objects of a resource, by a watch whose health nobody asks for.
+    /// All objects of a resource, by a watch whose health is not reported.
     pub fn new(api: Api, resource: Resource) -> Self {
         let (tracker, memory) = (Tracker::unseen(resource), Memory::default());
         Self { api, resource, selector: "", encoding: Encoding::Json, tracker, memory }
@@ -251,7 +251,7 @@ pub async fn run(source: Source, stop: CancellationToken, mut sink: impl FnMut(D
                 }
                 watch.tracker.failed(&e);
                 if matches!(e.code(), 401 | 403) {
-                    // Nothing is decided before every list was seen: somebody has to give the right.
+                    // Nothing is decided before every list was seen: the right has to be granted.
                     tracing::warn!(resource = resource.plural, error = %e, "may not be watched");
                 } else {
                     tracing::debug!(resource = resource.plural, error = %e, "watch broke off");

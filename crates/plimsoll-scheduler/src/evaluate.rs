@@ -14,7 +14,7 @@ use super::runner::Runner;
 pub struct Rejection {
     /// Upstream's name of the status code.
     pub code: &'static str,
-    /// Who rejects; `None`: the framework.
+    /// The plugin that rejects; `None`: the framework.
     pub plugin: Option<String>,
     /// Why, sorted.
     pub reasons: Vec<String>,

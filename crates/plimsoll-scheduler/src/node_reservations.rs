@@ -16,7 +16,7 @@ dense_id!(
     WorkloadId
 );
 
-/// For whom a node is reserved.
+/// The owner that a node is reserved for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     Pod(PodId),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Nodes by podset, one entry for each pod.
 type Places = BTreeMap<String, Vec<NodeId>>;
 
-/// Most pods that are given their places back, of one workload: anybody may have written the text that names them.
+/// Most pods that are given their places back, of one workload: any client may have written the text that names them.
 const MOST: usize = 100_000;
 
 impl Scheduler {

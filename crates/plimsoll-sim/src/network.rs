@@ -31,7 +31,7 @@ enum Fate {
     Fails(u16),
 }
 
-/// Who made a request.
+/// The client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// Which life of the process.
@@ -43,7 +43,7 @@ pub struct Caller {
 /// A request under way.
 #[derive(Debug)]
 struct Pending {
-    /// Who waits.
+    /// The task that waits.
     caller: Caller,
     /// The request.
     request: Request,
@@ -203,7 +203,7 @@ impl Network {
         decided
     }
 
-    /// An answer reaches its client: the number of the call; `None` when nobody waits for it any more.
+    /// An answer reaches its client: the number of the call; `None` when no task waits for it any more.
     pub fn answer(&mut self, number: u64, life: u32) -> Option<(u64, Answer)> {
         let Pending { caller, stage, .. } = self.pending.remove(&number)?;
         let Stage::Answered(answer) = stage else { return None };

@@ -1,4 +1,4 @@
-//! Everybody outside of Plimsoll: users, administrators, machines, the admission check's controller, and what runs the
+//! All clients outside of Plimsoll: users, administrators, machines, the admission check's controller, and what runs the
 //! workloads whose jobs are no part of the cluster. They see the API as it is and never fail.
 
 mod admin;
@@ -42,7 +42,7 @@ struct Queue {
     local: Option<Stop>,
 }
 
-/// Everybody.
+/// All clients outside of Plimsoll.
 #[derive(Debug)]
 pub struct Users {
     settings: Settings,
@@ -82,7 +82,7 @@ fn global(name: String) -> Name {
 }
 
 impl Users {
-    /// Everybody, before anything is there.
+    /// All of them, before anything is there.
     pub fn new(seed: u64, settings: Settings, plan: Plan) -> Self {
         let dice = Dice::new(seed).about("users");
         let (runs, running, asked) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());

@@ -1,4 +1,4 @@
-//! The world: one virtual time for the API, the network, the process under test and everybody else, and the checkers
+//! The world: one virtual time for the API, the network, the process under test and all other clients, and the checkers
 //! that look after every step.
 //!
 //! A *step* is one thing that happens: a watch event or a list that is delivered, a request that reaches the API
@@ -34,7 +34,7 @@ const QUIET: Duration = Duration::from_seconds(30);
 const GRACE: Duration = Duration::from_seconds(1);
 /// How long after its last renewal a leader writes (`renewDeadline`).
 const RENEW: Duration = Duration::from_seconds(10);
-/// Milliseconds after the last renewal in which nobody else takes the Lease (`leaseDuration`).
+/// Milliseconds after the last renewal in which no other replica takes the Lease (`leaseDuration`).
 const EXPIRES: i64 = 15_000;
 /// Milliseconds between two looks at the Lease (`retryPeriod`).
 const RETRY: i64 = 2_000;
@@ -353,7 +353,7 @@ impl World {
         self.network.agenda.after(Duration::from_millis(rng.range(1, 10_000)), Event::Start(life));
     }
 
-    /// Shows everybody what has changed, checkers first.
+    /// Shows all parts what has changed, checkers first.
     fn look(&mut self, decided: Option<(u32, u64)>) -> Result<(), Violation> {
         for kind in Kind::ALL {
             loop {

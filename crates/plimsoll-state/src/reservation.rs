@@ -50,7 +50,7 @@ pub struct ReservedNode {
 /// Capacity that is held for an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation<O, P, H> {
-    /// For whom it is held: a workload or a pod.
+    /// The owner: a workload or a pod.
     pub owner: O,
     /// Why.
     pub cause: Cause,

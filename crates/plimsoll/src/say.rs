@@ -1,4 +1,4 @@
-//! Output of the program. A closed pipe is no error: whoever reads has had enough.
+//! Output of the program. A closed pipe is no error: the reader has had enough.
 
 use std::io::Write;
 

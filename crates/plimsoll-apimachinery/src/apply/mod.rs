@@ -2,7 +2,7 @@
 //!
 //! The rules are those of structured-merge-diff and apimachinery's `managedfields`. The order of things on a write is
 //! upstream's: decode, default, then [`on_update`] (admission and the kind's strategy come after, what they
-//! change belongs to nobody); for an apply patch [`apply`], then defaults, then admission.
+//! change has no field manager); for an apply patch [`apply`], then defaults, then admission.
 
 mod bare;
 mod compare;

@@ -1,4 +1,4 @@
-//! Nobody grants what they don't have (`pkg/registry/rbac/*/policybased`, `pkg/registry/rbac/validation`).
+//! Users grant only rights that they have (`pkg/registry/rbac/*/policybased`, `pkg/registry/rbac/validation`).
 
 use std::collections::BTreeSet;
 

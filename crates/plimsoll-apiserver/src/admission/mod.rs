@@ -152,7 +152,7 @@ pub async fn validate(
         webhooks::validate(w, object, old, operation).await?;
     }
     if let Some(object) = object {
-        // As upstream's storage does it: after everybody who may change the object.
+        // As upstream's storage does it: after every plugin that may change the object.
         escalation::check(w, object, old, operation)?;
         if on(w, Plugin::ResourceQuota) {
             return quota::charge(w, object, old, operation).await;

@@ -1,4 +1,4 @@
-//! OwnerReferencesPermissionEnforcement (`plugin/pkg/admission/gc`): who sets owners can delete the object, and who lets it
+//! OwnerReferencesPermissionEnforcement (`plugin/pkg/admission/gc`): a user that sets owners can delete the object, and one that lets it
 //! hold up the deletion of an owner can set the finalizers of that one.
 
 use plimsoll_apimachinery::{ApiError, Gvk};

@@ -24,15 +24,15 @@ pub enum Plugin {
     DefaultStorageClass,
     /// Finalizers of volumes and claims.
     StorageObjectInUseProtection,
-    /// Who may set owners.
+    /// Which users may set owners.
     OwnerReferencesPermissionEnforcement,
     /// Which claims grow.
     PersistentVolumeClaimResize,
     /// Overhead and scheduling of runtime classes.
     RuntimeClass,
-    /// Who approves requests for certificates.
+    /// Which users approve requests for certificates.
     CertificateApproval,
-    /// Who signs them.
+    /// Which users sign them.
     CertificateSigning,
     /// Class of Ingresses that name none.
     DefaultIngressClass,

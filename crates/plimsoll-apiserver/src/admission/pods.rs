@@ -61,7 +61,7 @@ pub fn label_topology(w: &Write, object: &mut Value, operation: Operation) {
     }
 }
 
-/// The node as everybody sees it (upstream asks its informer).
+/// The node from the committed store (upstream reads its informer).
 fn node_record(w: &Write, name: &str) -> Option<Arc<Record>> {
     w.server.store().get(&Key::new("/nodes", "", name))
 }

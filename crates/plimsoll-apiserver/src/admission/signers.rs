@@ -1,4 +1,4 @@
-//! Who may approve and sign requests for certificates (`plugin/pkg/admission/certificates`: CertificateApproval and
+//! Approval and signing of requests for certificates (`plugin/pkg/admission/certificates`: CertificateApproval and
 //! CertificateSigning).
 
 use plimsoll_apimachinery::ApiError;

@@ -73,7 +73,7 @@ impl View {
     }
 }
 
-/// A request that nobody changes any more, in all versions that are asked for.
+/// A request after the last mutation, in all requested versions.
 pub struct Views<'a> {
     own: (Gvk, &'a Attributes),
     others: Vec<(Gvk, Attributes)>,

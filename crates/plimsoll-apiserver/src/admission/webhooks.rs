@@ -92,7 +92,7 @@ pub async fn mutate(
             patched |= invoke(w, hook, &mut view).await?.unwrap_or(false);
         }
     }
-    // What nobody changed needn't survive conversion there and back.
+    // What no webhook changed needn't survive conversion there and back.
     if patched && operation != Operation::Delete {
         let altered = view.into_object(w).await?;
         *object = if is_scale(w) { apply_scale(&w.kind, object, &altered)? } else { altered };

@@ -98,7 +98,7 @@ fn write(file: std::fs::File, mut entries: mpsc::Receiver<Entry>) {
             tracing::error!(%error, "the audit log can't be written");
         }
         for answer in flushed {
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = answer.send(());
         }
     }
@@ -161,7 +161,7 @@ impl Record {
         self.event["auditID"].as_str().unwrap_or("")
     }
 
-    /// Somebody without valid credentials.
+    /// A client without valid credentials.
     pub async fn unauthenticated(mut self, info: &RequestInfo, headers: &HeaderMap) {
         self.verdict = self.audit.policy.evaluate(&User::default(), &Attributes::of(info));
         let tried =
@@ -173,7 +173,7 @@ impl Record {
         self.is_done = true;
     }
 
-    /// It is known who asks: the policy decides.
+    /// The user is known: the policy decides.
     pub async fn begin(&mut self, user: &User, info: &RequestInfo) {
         self.verdict = self.audit.policy.evaluate(user, &Attributes::of(info));
         self.event["user"] = user.to_value();

@@ -11,7 +11,7 @@ pub enum Level {
     /// Nothing.
     #[default]
     None,
-    /// Who, what and when.
+    /// User, verb, object and time.
     Metadata,
     /// And the body of the request.
     Request,

@@ -44,7 +44,7 @@ enum Mode {
     Legacy,
 }
 
-/// Decides who may act as whom.
+/// Authorizes impersonation.
 #[derive(Debug, Default)]
 pub struct Impersonation {
     /// The mode that last allowed a requestor to impersonate. It is tried first, and its refusal is the one shown.

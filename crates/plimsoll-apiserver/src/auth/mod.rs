@@ -1,4 +1,4 @@
-//! Who is asking, and may they: authentication, impersonation, authorization.
+//! Authentication, impersonation and authorization of requests.
 
 pub mod bootstrap;
 pub mod impersonation;
@@ -52,7 +52,7 @@ impl User {
         Self::new("admin", &[MASTERS])
     }
 
-    /// Somebody without credentials.
+    /// A client without credentials.
     pub fn anonymous() -> Self {
         Self { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..Self::default() }
     }
@@ -97,7 +97,7 @@ pub struct PeerCertificate {
 /// How requests are authorized.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Whoever is authenticated may do everything.
+    /// Every authenticated client may do everything.
     AlwaysAllow,
     /// Roles and bindings decide.
     #[default]

@@ -109,7 +109,7 @@ fn taken(object: &mut Obj, field: &str) -> Vec<Value> {
     }
 }
 
-/// Takes out what this conversion writes, whoever wrote it.
+/// Removes what this conversion writes, also when a client wrote it.
 fn take_notes(scaler: &mut Obj) -> Vec<(String, Value)> {
     let Some(meta) = scaler.get_mut("metadata").and_then(Value::as_object_mut) else { return Vec::new() };
     let Some(annotations) = meta.get_mut("annotations").and_then(Value::as_object_mut) else {

@@ -1,5 +1,5 @@
 //! What conversion webhooks made of records: asked for once, however many want it at the same time, and kept for those
-//! who come later as far as memory is set aside for it.
+//! that come later as far as memory is set aside for it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -37,13 +37,13 @@ struct State {
 /// One version of one object, one configuration of a webhook and one version wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    /// Address of the record: nothing else has it while somebody holds on to the record.
+    /// Address of the record: nothing else has it while a reader holds on to the record.
     record: usize,
     hook: u64,
     version: Arc<str>,
 }
 
-/// A conversion that somebody has asked for.
+/// A conversion that a reader has requested.
 struct Flight {
     /// Keeps the address.
     _record: Arc<Record>,
@@ -237,7 +237,7 @@ impl Conversions {
             match outcome {
                 Some(Ok(made)) => return Ok(made),
                 Some(Err(failure)) if failure.size == 1 => return Err(failure.error),
-                // Somebody asked for it with others again.
+                // Another batch requested it again.
                 _ => {}
             }
         }

@@ -95,7 +95,7 @@ pub async fn stored(server: &Server, kind: &Kind, object: Value) -> Result<Value
     }
 }
 
-/// Objects that nobody has stored, in the version of a kind; nulls stay what they are.
+/// Objects that are not stored, in the version of a kind; nulls stay what they are.
 ///
 /// # Errors
 /// As [`records`].

@@ -46,7 +46,7 @@ impl Follower for Definitions {
 }
 
 /// Serves what the store holds; for the start. A process that was killed between a definition and its status left one
-/// that nobody would write again: it is accepted now, as apiextensions' controllers look at all of them when they start.
+/// that no client would write again: it is accepted now, as apiextensions' controllers look at all of them when they start.
 pub async fn load(server: &Arc<Server>) {
     let records: Vec<Arc<Record>> = server.store().list(RESOURCE, None).iter().cloned().collect();
     for record in &records {
@@ -109,7 +109,7 @@ async fn written(server: &Arc<Server>, record: &Arc<Record>) {
         }
         let expected = Expected::Revision(record.revision);
         if let Err(e) = server.put(record.key.clone(), expected, &definition).await {
-            // Somebody else wrote it meanwhile: that write came here, too.
+            // Another client wrote it meanwhile: that write came here, too.
             tracing::debug!(name = record.key.name, error = %e, "status of a definition");
         }
     }
@@ -150,7 +150,7 @@ fn serve(server: &Server, key: &Key, known: &Value) {
         let revision = |r: &Option<Arc<Record>>| r.as_ref().map(|r| r.revision);
         let mut current = true;
         server.change_kinds(|table| {
-            // Whoever wrote it since then comes here as well, but perhaps has been here already.
+            // A later write comes here as well, but perhaps has been here already.
             current = revision(&server.store().get(key)) == revision(&record);
             if current {
                 remove_rows(table, known);
@@ -222,7 +222,7 @@ struct CleanUp {
 }
 
 impl CleanUp {
-    /// `None`: somebody is at it, and looks again afterwards.
+    /// `None`: another task is at it, and looks again afterwards.
     fn begin(server: &Arc<Server>, name: &str) -> Option<Self> {
         let mut names = server.clean_ups().names();
         if let Some(again) = names.get_mut(name) {
@@ -398,7 +398,7 @@ async fn remove_instances(server: &Arc<Server>, definition: &Value) -> Result<bo
             manager: "kube-apiserver".to_owned(),
             dry_run: false,
             options: options.to_value(),
-            // As upstream's finalizer, which asks nobody.
+            // As upstream's finalizer, without admission.
             admission: Admission::Done,
             may_create: false,
             warnings: Vec::new(),

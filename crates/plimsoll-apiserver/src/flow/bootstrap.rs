@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// Whether the server keeps the `spec` of an object as it is here.
 pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
-/// The level and schema of those who are never held up.
+/// The level and schema of requests that are never queued.
 pub const EXEMPT: &str = "exempt";
 /// The level and schema of the rest.
 pub const CATCH_ALL: &str = "catch-all";

@@ -18,9 +18,9 @@ use crate::store::{Expected, Key, Record};
 pub const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const LEVELS: &str = "flowcontrol.apiserver.k8s.io/prioritylevelconfigurations";
 const SCHEMAS: &str = "flowcontrol.apiserver.k8s.io/flowschemas";
-/// Who writes the status of FlowSchemas (`ConfigConsumerAsFieldManager`).
+/// Field manager of the status of FlowSchemas (`ConfigConsumerAsFieldManager`).
 const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";
-/// Who writes the objects that exist from the start (`fieldManager` of the ensurer).
+/// Field manager of the objects that exist from the start (`fieldManager` of the ensurer).
 pub const PRODUCER: &str = "api-priority-and-fairness-config-producer-v1";
 
 /// Follows the objects that flow control is configured with.
@@ -87,7 +87,7 @@ async fn set_condition(server: &Server, name: &str, mut condition: Value) {
     put(server, &kind, &record, &old, new, CONSUMER, "status").await;
 }
 
-/// Writes an object as it is; whoever wrote it meanwhile brings the change here again.
+/// Writes an object as it is; another client's write meanwhile brings the change here again.
 async fn put(
     server: &Server,
     kind: &Kind,

@@ -51,7 +51,7 @@ const MOST_BYTES: u64 = 1_000_000;
 /// Part of a level's seats that one request may take (`priorityLevelMaxSeatsPercent`), in percent.
 const MOST_PERCENT: usize = 15;
 
-/// Who waits for a turn.
+/// Requests that wait for a turn.
 type Waiter = oneshot::Sender<Turn>;
 
 /// One priority level: its queues, and what is known of it.
@@ -87,7 +87,7 @@ impl LevelState {
         Nanos::try_from(self.began.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
     }
 
-    /// Tells requests that it is their turn. Whoever has gone gives the seats back.
+    /// Tells requests that it is their turn. A request that has gone releases its seats.
     fn call(self: &Arc<Self>, dispatched: Dispatched<Waiter>) {
         for (waiter, ticket) in dispatched {
             drop(waiter.send(Turn { level: Arc::clone(self), ticket }));

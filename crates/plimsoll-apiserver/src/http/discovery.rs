@@ -96,7 +96,7 @@ pub fn api(req: &mut Req) -> Result<Reply, ApiError> {
         return Ok(Reply::page_not_found());
     }
     let custom = !core && req.table.iter().any(|k| k.gvk.group == group && k.custom.is_some());
-    // Whoever answers these looks at no method.
+    // The handlers of these ignore the method.
     let direct = !core && (custom || matches!(req.info.shape, Shape::Root | Shape::Group));
     let served = if core { "" } else { group.as_str() };
     if req.info.shape == Shape::Version

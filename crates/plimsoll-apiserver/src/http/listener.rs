@@ -76,7 +76,7 @@ impl Connect for Connections {
     }
 }
 
-/// Tells the service who is at the other end.
+/// Gives the service the peer's identity.
 #[derive(Clone)]
 struct WithPeer {
     service: ApiService,

@@ -56,7 +56,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Answers a request. `identity`: who asks, for clients in this process; `None`: to be authenticated.
+/// Answers a request. `identity`: the user, for clients in this process; `None`: to be authenticated.
 pub async fn handle<B>(server: &Arc<Server>, request: Request<B>, identity: Option<&User>) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes> + Send,
@@ -72,7 +72,7 @@ where
     response
 }
 
-/// Everything up to the handler: who asks, whether they may, their turn and the body.
+/// Everything up to the handler: authentication, authorization, flow control and the body.
 async fn serve<B>(server: &Arc<Server>, request: Request<B>, identity: Option<&User>) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes> + Send,
@@ -261,7 +261,7 @@ fn readable(req: &Req) -> Option<serde_json::Value> {
         .or_else(|| plimsoll_apimachinery::decode::yaml(&req.body).ok())
 }
 
-/// Who asks.
+/// The authenticated user.
 fn identify(
     server: &Server,
     headers: &HeaderMap,
@@ -286,7 +286,7 @@ fn note_client(parts: &http::request::Parts, who: Option<&User>) {
     }
 }
 
-/// In whose name somebody asks, if it may be done.
+/// The user that the request impersonates, if that is allowed.
 fn permit(
     server: &Server,
     headers: &HeaderMap,

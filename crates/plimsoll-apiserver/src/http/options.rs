@@ -13,7 +13,7 @@ use super::query::Query;
 pub struct WriteOptions {
     /// `dryRun=All`.
     pub dry_run: bool,
-    /// Who owns the fields; empty: derived from the user agent.
+    /// Field manager; empty: derived from the user agent.
     pub field_manager: String,
     /// `fieldValidation`.
     pub field_validation: FieldValidation,

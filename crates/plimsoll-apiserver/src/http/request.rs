@@ -27,7 +27,7 @@ pub struct Req {
     pub query: Query,
     /// Headers.
     pub headers: HeaderMap,
-    /// Who asks.
+    /// The user.
     pub user: User,
     /// Body, whole.
     pub body: Bytes,

@@ -1,4 +1,4 @@
-//! Who is at the other end of a TLS connection.
+//! The client at the other end of a TLS connection.
 
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
@@ -13,7 +13,7 @@ const USER_UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
 /// The subject of a certificate that has been verified, read as Go's `crypto/x509` and apiserver's
 /// `CommonNameUserConversion` read it: the last common name counts, all organizations do, and a certificate that Go
-/// couldn't read is nobody's.
+/// couldn't read identifies no user.
 ///
 /// # Errors
 /// What can't be read.

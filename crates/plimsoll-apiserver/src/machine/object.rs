@@ -67,7 +67,7 @@ pub fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, old: &Val
     strategy::prepare_update(kind, subresource, old, new, now);
 }
 
-/// Records in `new` who owns what changed.
+/// Records in `new` the field managers of what changed.
 pub fn own_update(
     kind: &Kind,
     old: Option<&Value>,

@@ -28,7 +28,7 @@ async fn create_unowned(w: &mut Write, mut object: Value) -> Result<Updated, Api
     create_owned(w, object).await
 }
 
-/// As [`create`] for an object that already says who owns what, as one made by server-side apply does.
+/// As [`create`] for an object that already has managedFields, as one made by server-side apply does.
 ///
 /// # Errors
 /// Whatever admission, validation or the store refuse.

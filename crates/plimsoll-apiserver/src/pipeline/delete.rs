@@ -118,7 +118,7 @@ async fn attempt(w: &mut Write, options: &DeleteOptions) -> Result<Option<Delete
             w.server.deleted(&w.kind, &gone).await;
             Ok(Some(Deleted::Gone(w.read(&gone).await?)))
         }
-        // Whoever saw the mark was faster (upstream's `ignoreNotFound`): it is gone, as was asked for.
+        // A client that saw the mark was faster (upstream's `ignoreNotFound`): it is gone, as requested.
         Err(StoreError::Conflict { .. } | StoreError::NotFound)
             if marked && w.server.store().latest(&w.key(&name)).is_none() =>
         {
@@ -278,7 +278,7 @@ fn set_finalizers(w: &Write, object: &mut Value, options: &DeleteOptions) -> boo
         .collect();
     let has = |name: &str| old.iter().any(|f| f == name);
     let (orphan, foreground) = match (options.orphan, options.propagation) {
-        // Namespaces take whoever wants no orphans at his word.
+        // In namespaces a request without orphans is honoured.
         (Some(orphan), _) => (orphan, !orphan && w.kind.storage == "/namespaces"),
         (None, Some(p)) => (p == Propagation::Orphan, p == Propagation::Foreground),
         (None, None) if has(ORPHAN) => (true, false),

@@ -1,4 +1,4 @@
-//! Who may ask for administrative access to devices: claims in namespaces that say so (`AuthorizedForAdmin` and
+//! Administrative access to devices: claims in namespaces that say so (`AuthorizedForAdmin` and
 //! `AuthorizedForAdminStatus` of `pkg/registry/resource`).
 
 use plimsoll_apimachinery::FieldError;

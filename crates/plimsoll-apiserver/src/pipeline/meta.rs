@@ -43,7 +43,7 @@ pub fn fill_system_fields(object: &mut Value, now: Timestamp) {
     meta.insert("uid".to_owned(), json!(uuid::Uuid::new_v4().to_string()));
 }
 
-/// What a client may not say of a new object; nobody owns it either.
+/// What a client may not say of a new object; it has no field manager either.
 pub fn drop_deletion(object: &mut Value) {
     let Some(meta) = metadata(object) else { return };
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {

@@ -43,7 +43,7 @@ impl Updated {
         Self { object, record: None, created }
     }
 
-    /// A write of an object that nobody has looked at as a whole.
+    /// A write of an object that no check has seen as a whole.
     const fn unseen(record: Arc<Record>) -> Self {
         Self { object: Value::Null, record: Some(record), created: false }
     }
@@ -76,7 +76,7 @@ impl Updated {
 }
 
 /// An answer without a write of its own follows from writes of others: it waits until they are durable, so that a crash
-/// can't take back what a client was told.
+/// can't revert what a client was told.
 async fn settled<T>(w: &Write, result: Result<T, ApiError>) -> Result<T, ApiError> {
     if result.is_err() || w.dry_run {
         w.server.store().settled().await.map_err(|e| w.store_error(&e, &w.name))?;

@@ -154,7 +154,7 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
     Ok(done)
 }
 
-/// The server's own change: admitted already, and nobody owns it.
+/// The server's own change: admitted already, and without a field manager.
 async fn attempt_internal(
     w: &mut Write,
     key: Key,
@@ -222,7 +222,7 @@ fn prepare(w: &mut Write, new: &mut Value, old: &Value) -> Result<(), ApiError> 
     if !w.dry_run
         && let Some(meta) = meta::metadata(new)
     {
-        // Nobody sees one that is stored.
+        // No client sees one that is stored.
         meta.remove("selfLink");
     }
     before_update(new, old);

@@ -52,7 +52,7 @@ impl Directory {
                 return Err(OpenError::InUse { dir: shown, holder });
             }
         }
-        // Likewise: a full disk must not keep anybody from reading.
+        // Likewise: a full disk must not prevent reads.
         let _ = lock
             .set_len(0)
             .and_then(|()| lock.rewind())

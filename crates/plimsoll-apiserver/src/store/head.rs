@@ -127,7 +127,7 @@ impl Head {
     /// Writes up to a revision are durable and visible.
     pub fn reached(&mut self, revision: u64) {
         for (_, ack) in self.waiting.extract_if(.., |(at, _)| *at <= revision) {
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = ack.send(Ok(()));
         }
     }
@@ -152,7 +152,7 @@ impl Head {
         self.failure = Some(why.to_owned());
     }
 
-    /// The journal is well again and has everything.
+    /// The journal has recovered and has everything.
     pub fn recover(&mut self) {
         self.failure = None;
         self.dirty.clear();
@@ -229,7 +229,7 @@ fn submit(
     let change = Arc::new(Change::new(kind, Arc::clone(&record), current));
     let durability = inner.journal.as_ref().map(|j| j.durability);
     let answer = match durability {
-        // Nobody has to wait for the disk: visible at once, in order, because the head is still locked.
+        // No caller has to wait for the disk: visible at once, in order, because the head is still locked.
         None | Some(Durability::Relaxed) => {
             inner.publish([&change]);
             None

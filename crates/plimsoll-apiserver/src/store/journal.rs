@@ -24,7 +24,7 @@ pub enum Durability {
     /// When it is on disk.
     #[default]
     Durable,
-    /// At once; a crash may take back the last writes (not an orderly end).
+    /// At once; a crash may lose the last writes (a clean stop does not).
     Relaxed,
 }
 
@@ -37,7 +37,7 @@ const MAX_QUEUED_KIB: u32 = 64 << 10;
 /// A change on its way to the disk.
 pub(super) struct Job {
     pub change: Arc<Change>,
-    /// Who waits for it.
+    /// Callers that wait for it.
     pub ack: Option<oneshot::Sender<Result<(), StoreError>>>,
     /// Its place in the queue, given back with it.
     pub _permit: Option<OwnedSemaphorePermit>,

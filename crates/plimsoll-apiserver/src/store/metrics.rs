@@ -36,7 +36,7 @@ pub struct StoreMetrics {
     pub journal_compactions: u64,
     /// Watches opened.
     pub watches_opened: u64,
-    /// Watches cut because the window outran them.
+    /// Watches cut because they fell behind the change buffer.
     pub watches_cut: u64,
     /// Lists at an old revision that had to be rebuilt.
     pub rebuilt_snapshots: u64,

@@ -7,7 +7,7 @@
 //! [`Store::commit`] checks the expectation against the newest state (acknowledged or not), assigns the revision,
 //! stamps it into the JSON and queues the change. The journal's thread writes what has queued up in one durable
 //! transaction; then the changes become visible to readers and watches, and the callers are answered. So nobody
-//! sees a change that a crash could take back, and nothing acknowledged is lost. Without a journal, or with
+//! sees a change that a crash could lose, and nothing acknowledged is lost. Without a journal, or with
 //! [`Durability::Relaxed`], the change is visible and acknowledged at once.
 //!
 //! # Old revisions
@@ -80,7 +80,7 @@ struct Inner {
     head: Mutex<head::Head>,
     /// Old states that were asked for lately.
     cache: Mutex<SnapshotCache>,
-    /// Visible revision, for those who wait for it.
+    /// Visible revision, for requests that wait for it.
     revision: tokio::sync::watch::Sender<u64>,
     journal: Option<journal::Handle>,
     counters: Counters,
@@ -228,7 +228,7 @@ impl Store {
 
     /// The object, as the next write will find it: with changes that are not durable yet.
     ///
-    /// For read-modify-write only: what is read here may be shown to nobody before a write that builds on it has
+    /// For read-modify-write only: what is read here may not be shown to a client before a write that builds on it has
     /// been acknowledged, or [`Store::confirm`] or [`Store::settled`] have returned.
     pub fn latest(&self, key: &Key) -> Option<Arc<Record>> {
         let head = self.inner.head();
@@ -320,7 +320,7 @@ impl Store {
     ///
     /// # Errors
     /// A broken expectation, or the journal refused the write (then it did not happen, unless the process ends before
-    /// the journal is well again).
+    /// the journal has recovered).
     pub async fn commit(&self, write: Write) -> Result<Arc<Record>, StoreError> {
         head::commit(&self.inner, write).await
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::table::{self, Map};
 use super::{Inner, Record, StoreError};
 
-/// Old states kept for those who page through them. Each costs only what changed since.
+/// Old states kept for clients that page through them. Each costs only what changed since.
 const MAX_SNAPSHOTS: usize = 32;
 
 /// The objects of a resource (in a namespace or everywhere) at one revision. Never changes; cheap to clone and keep.
@@ -40,7 +40,7 @@ impl Snapshot {
             Some(namespace) => Bound::Excluded(format!("{namespace}0").into_boxed_str()),
             None => Bound::Unbounded,
         };
-        // The map panics on an empty range, and `start` may come from a token that somebody made up.
+        // The map panics on an empty range, and `start` may come from a token that a client made up.
         let sound = match (&from, &to) {
             (Bound::Included(a), Bound::Excluded(b)) => a < b,
             _ => true,

@@ -44,7 +44,7 @@ pub async fn post(
     review: &Value,
     limit: Duration,
 ) -> Result<Bytes, Failure> {
-    // Whoever is behind a service may be elsewhere than its name says; its certificate is for the name.
+    // The server behind a Service may be elsewhere than its name says; its certificate is for the name.
     let behind = match client.get("service").filter(|s| s.is_object()) {
         Some(reference) => Some(service::resolve(store, reference).map_err(Failure::Unreachable)?),
         None => None,
@@ -104,7 +104,7 @@ fn dial_error(host: &str, port: u16, e: &std::io::Error) -> Failure {
     Failure::Unreachable(format!("dial tcp {host}:{port}: connect: {why}"))
 }
 
-/// Trusts the bundle of the webhook and nobody else.
+/// Trusts the bundle of the webhook and no other authority.
 fn tls(client: &Value) -> Result<Arc<rustls::ClientConfig>, String> {
     let bundle = client["caBundle"].as_str().unwrap_or("");
     let pem = BASE64_STANDARD.decode(bundle).map_err(|e| e.to_string())?;

@@ -48,7 +48,7 @@ fn from_slices(store: &Store, namespace: &str, service: &str, port: &str) -> Opt
     let all = store.list("discovery.k8s.io/endpointslices", Some(namespace));
     let mut own: Vec<_> =
         all.iter().filter(|r| r.labels.get(SERVICE_NAME).is_some_and(|s| s == service)).collect();
-    // Nothing listens at a simulated pod: whoever runs a webhook elsewhere says so in a slice by hand, which counts first.
+    // Nothing listens at a simulated pod: a webhook that runs elsewhere has an EndpointSlice made by hand, which counts first.
     own.sort_by_key(|r| r.labels.get(MANAGED_BY).is_some_and(|m| m == MANAGER));
     own.into_iter().filter_map(|r| r.value().ok()).find_map(|slice| {
         let number = port_of(&slice["ports"], port)?;
@@ -68,7 +68,7 @@ fn from_endpoints(store: &Store, namespace: &str, service: &str, port: &str) -> 
     })
 }
 
-/// Whoever may write endpoints chooses where this server calls: never itself or its neighbours, also where a store
+/// A user that may write endpoints chooses where this server calls: never itself or its neighbours, also where a store
 /// holds objects from before addresses were checked. Names are no endpoints; upstream's proxies skip them too.
 fn usable(address: &Value) -> Option<String> {
     Some(endpoint_address(address.as_str()?)?.to_string())

@@ -137,7 +137,7 @@ impl EndpointsController {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The Service is gone. Slices have it as their owner and go with it; Endpoints have no owner. Whoever made them, they
+    /// The Service is gone. Slices have it as their owner and go with it; Endpoints have no owner. Whichever client made them, they
     /// go when the Service is seen to go; where it was never seen, only those that were made here.
     async fn clean_up(&self, path: &str) -> Outcome {
         self.known().remove(path);

@@ -269,7 +269,7 @@ impl Controller for NodeLifecycle {
         drop(heard);
         self.pods.refresh(|_| {});
         if fewer_or_more {
-            // Whether anybody is evicted at all depends on all nodes.
+            // Whether any pod is evicted at all depends on all nodes.
             for node in self.nodes.all_where(|n| n.condition("Ready").is_some_and(|r| r != "True")) {
                 queue.add(&node.metadata.name);
             }

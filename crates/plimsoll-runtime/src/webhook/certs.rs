@@ -88,7 +88,7 @@ fn first(bundle: &str) -> &str {
 }
 
 impl Certs {
-    /// New certificates for `hosts`; those who still trust only the authority before are told of both.
+    /// New certificates for `hosts`; clients that still trust only the authority before are told of both.
     fn with_new_authority(hosts: &[String], now: Time, before: Option<&Self>) -> Result<Self, Error> {
         // Two authorities of one name confuse clients that look them up by name.
         let organization = now.0.to_string();
@@ -141,7 +141,7 @@ impl Certs {
         server_config(&self.certificate, &self.key, None).map_err(Error::Tls)
     }
 
-    /// Whether who trusts these trusts a server that still has the `old` ones.
+    /// Whether a client that trusts these trusts a server that still has the `old` ones.
     pub fn trusts(&self, old: &Self) -> bool {
         self.bundle.contains(first(&old.bundle))
     }
@@ -282,7 +282,7 @@ mod tests {
         assert_ne!(third.bundle, second.bundle);
         assert!(third.trusts(&second) && !second.trusts(&third));
         trusted(&third.bundle, &third, "a.b.svc", late).unwrap();
-        // Whoever still serves the old certificate is trusted by the new bundle.
+        // A replica that still serves the old certificate is trusted by the new bundle.
         let fourth = Certs::renewed(Some(&first), &names, after(now, days(3200))).unwrap().unwrap();
         trusted(&third.bundle, &fourth, "a.b.svc", late).unwrap();
     }

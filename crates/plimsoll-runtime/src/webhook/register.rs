@@ -1,4 +1,4 @@
-//! Tells the API server of our webhooks: who to trust, and, outside of a cluster, where they are.
+//! Registers the webhooks with the API server: the authority to trust, and, outside of a cluster, their address.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -112,7 +112,7 @@ async fn configure(api: &Api, resource: Resource, wanted: &Value) -> Result<(), 
     }
     json::set(&mut present, &["webhooks"], wanted["webhooks"].clone());
     match api.replace(resource, &present).await {
-        // Another replica, which writes the same, or somebody whose change the next look sees.
+        // Another replica, which writes the same, or a client whose change the next look sees.
         Err(e) if e.is_conflict() => Ok(()),
         done => done.map(drop),
     }

@@ -8,7 +8,7 @@ use plimsoll_state::intern::Map;
 
 use super::{Cluster, PodId};
 
-/// Who waits for whom.
+/// Preemptors and the victims that they wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Preempting {
     /// Pods that wait for a victim to go.

@@ -375,7 +375,7 @@ pub trait Plugin: Debug + Send + Sync {
         PreBindResult::Success
     }
 
-    /// Bind: who binds the pod.
+    /// Bind: how the pod is bound.
     fn bind(&self, _pod: &AssumedPod<'_>) -> BindResult {
         BindResult::Skip
     }

@@ -1,7 +1,7 @@
 //! The scheduling queue: active, backoff, unschedulable and gated pods (upstream
 //! `backend/queue/scheduling_queue.go`).
 //!
-//! Only the bookkeeping lives here; what an event means for a pod is decided by the caller, who knows the
+//! Only the bookkeeping lives here; what an event means for a pod is decided by the caller, which knows the
 //! plugins.
 
 mod backoff;

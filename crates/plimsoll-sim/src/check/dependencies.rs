@@ -47,7 +47,7 @@ struct Waits {
     unmet: BTreeSet<String>,
 }
 
-/// Who waits for whom.
+/// Dependencies and dependents.
 #[derive(Debug, Default)]
 pub struct Dependencies {
     standings: BTreeMap<Name, Standing>,

@@ -12,7 +12,7 @@ use crate::api::{Name, is_true, list, text, uid};
 pub struct Preemptions {
     /// By UID, since the first preemption.
     since: BTreeMap<String, Time>,
-    /// Which preemption was seen last of a workload: when it was, and for whom.
+    /// Which preemption was seen last of a workload: when it was, and its preemptor.
     seen: BTreeMap<Name, (String, String)>,
     longest: Duration,
     count: usize,

@@ -1,5 +1,5 @@
 //! The resource claim controller: claims made from templates, reservations of pods that are done taken out, claims
-//! deallocated and deleted that nobody needs (Kubernetes `pkg/controller/resourceclaim/controller.go`). Each of its writes
+//! deallocated and deleted that no pod needs (Kubernetes `pkg/controller/resourceclaim/controller.go`). Each of its writes
 //! comes some time after what it follows from; while faults last, some come later than others.
 
 use std::sync::Arc;
@@ -149,7 +149,7 @@ impl Cluster {
     }
 }
 
-/// Takes out reservations of pods that are done, deallocates what nobody uses any more, and deletes what was made for a pod
+/// Takes out reservations of pods that are done, deallocates what no pod uses any more, and deletes what was made for a pod
 /// that is done (upstream `syncClaim`; what belongs to a pod that is gone is the garbage collector's).
 fn sync_claim(claim: &Value, network: &Network, writes: &mut Vec<Request>) {
     let pod_of = |name: &str, owner: &str| {

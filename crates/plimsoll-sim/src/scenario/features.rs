@@ -52,7 +52,7 @@ pub fn add(scenario: &mut Scenario) {
 fn devices(scenario: &mut Scenario, rng: &mut Rng) {
     scenario.settings.devices = true;
     let nodes = scenario.plan.nodes.len();
-    // Enough for any pod, with a device for each shared claim that nobody uses any more: on each node that an extender may
+    // Enough for any pod, with a device for each shared claim that no pod uses any more: on each node that an extender may
     // leave a pod, and on the first one otherwise.
     let enough = 2 * MOST_DEVICES + 2;
     let extended = scenario.settings.extender.is_some();

@@ -61,7 +61,7 @@ pub struct Settings {
     pub fair_sharing: bool,
     /// Whether the first flavor has a topology, and nodes are watched.
     pub topology: bool,
-    /// Whether the engine places pods; otherwise nobody runs them.
+    /// Whether the engine places pods; otherwise none of them runs.
     pub placement: bool,
     /// Joint admission.
     pub joint: bool,

@@ -31,7 +31,7 @@ use crate::up::plane::{Plane, Settings};
 pub struct Storage {
     /// Directory; `None`: in memory.
     pub data: Option<PathBuf>,
-    /// When a write counts as done.
+    /// When a write is acknowledged: after fsync, or at once.
     pub durability: cli::Durability,
 }
 
@@ -178,7 +178,7 @@ impl Place {
         let names: Vec<String> = nodes.iter().map(|n| json::name(n).to_owned()).collect();
         plimsoll_runtime::simulated::create_nodes(&api, nodes).await.context("creating nodes")?;
         if self.own.is_none() {
-            // Admission taints new nodes, and without a node controller nobody takes that away.
+            // Admission taints new nodes, and without a node controller nothing removes the taint.
             let free = json!({"spec": {"taints": null}});
             for name in names {
                 api.patch(NODES, "", &name, "", PatchKind::Merge, &free).await.context("untainting nodes")?;

@@ -148,7 +148,7 @@ impl Drop for Upstream {
     }
 }
 
-/// A port that nobody listens on at the moment.
+/// A port without a listener at the moment.
 fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

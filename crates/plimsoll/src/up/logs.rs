@@ -53,7 +53,7 @@ impl LogSource for Logs {
         let all = lines(request.pod, request.container, request.previous, self.speed, now());
         let (all, ended) = match all {
             Ok(found) => found,
-            // Whoever follows waits for the start.
+            // A follower waits for the start.
             Err(Error::Waiting(..)) if request.follow => (Vec::new(), false),
             Err(e) => return Err(ApiError::bad_request(e.to_string())),
         };

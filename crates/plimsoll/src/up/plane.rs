@@ -29,7 +29,7 @@ use super::stop::waiting;
 /// What the control plane is like.
 #[derive(Clone)]
 pub struct Settings {
-    /// Where objects live. Whoever opened it closes it.
+    /// Where objects live. The function that opened it closes it.
     pub store: Store,
     /// Its directory, for the key that signs tokens.
     pub data: Option<PathBuf>,

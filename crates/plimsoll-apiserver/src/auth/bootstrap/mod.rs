@@ -1,5 +1,5 @@
 //! Roles and bindings that exist from the start (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`), as far as
-//! this server needs them: what everybody may do, the administrator's role, and [`components`].
+//! this server needs them: what every user may do, the administrator's role, and [`components`].
 
 mod components;
 

@@ -71,7 +71,7 @@ pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
     present(req, &own, 201, answer)
 }
 
-/// Fills in and checks what a token is asked for with: its life in seconds, and whom it is for.
+/// Fills in and checks what a token is asked for with: its life in seconds, and its audiences.
 fn fill(request: &mut Value) -> Result<(i64, Vec<String>), ApiError> {
     let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
     if seconds < MIN_SECONDS {

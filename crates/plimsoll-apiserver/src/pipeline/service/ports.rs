@@ -40,7 +40,7 @@ fn health(service: &Value) -> i64 {
     service["spec"]["healthCheckNodePort"].as_i64().unwrap_or(0)
 }
 
-/// Ports that are nobody's yet. One number is one Service's, whatever the protocol.
+/// Ports that are not allocated yet. One number is one Service's, whatever the protocol.
 struct Free {
     used: BTreeSet<i64>,
     /// Nothing is taken for good: numbers are checked against others only, and new ones are of no use.

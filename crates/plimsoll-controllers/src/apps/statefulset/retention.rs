@@ -1,4 +1,4 @@
-//! Who owns the claims of a StatefulSet's pods, and so when they go (`updateClaimOwnerRefForSetAndPod` upstream).
+//! Owners of the claims of a StatefulSet's pods, and so when they go (`updateClaimOwnerRefForSetAndPod` upstream).
 
 use plimsoll_apimachinery::meta::controller_reference;
 use serde_json::{Value, json};

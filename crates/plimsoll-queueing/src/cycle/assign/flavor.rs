@@ -311,7 +311,7 @@ impl Cycle<'_> {
         (worst, flavors)
     }
 
-    /// What is asked for beyond what the slice holds whose place is taken, and why the flavor may not be taken, if that
+    /// Request minus the usage of the slice that it replaces, and why the flavor may not be taken, if that
     /// slice has another one.
     fn beyond_replaced(
         &self,

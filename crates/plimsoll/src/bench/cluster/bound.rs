@@ -14,7 +14,7 @@ use crate::bench::client::Target;
 use crate::bench::placement::workload::{NAMESPACE, Pods};
 use crate::bench::process::Running;
 
-/// Who binds.
+/// The client that binds.
 pub enum Actor {
     /// The client that decides nothing.
     Binder(Binder),

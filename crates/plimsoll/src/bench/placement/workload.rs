@@ -236,7 +236,7 @@ impl Pods {
         Some((set.parse().ok()?, i.parse().ok()?))
     }
 
-    /// Whether they wait for their gates to be removed, which nobody does.
+    /// Whether they wait for their gates to be removed, which never happens.
     pub fn gated(&self) -> bool {
         self.pod["spec"]["schedulingGates"].is_array()
     }
