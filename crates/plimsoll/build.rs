@@ -1,4 +1,4 @@
-//! Tells the program which commit it is built from (`plimsoll version`, `plimsoll --version`).
+//! Records the commit that the program is built from (`plimsoll version`, `plimsoll --version`).
 //!
 //! `PLIMSOLL_COMMIT` in the environment wins: packagers build from a tarball, where no repository is. Without it the
 //! commit is that of the repository this source belongs to, and empty where there is none.

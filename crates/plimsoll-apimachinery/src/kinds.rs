@@ -73,7 +73,7 @@ pub struct CustomKind {
     pub preserve_unknown: bool,
     /// The schema compiled for pruning, defaults, checks and rules.
     pub checks: Option<Arc<Node>>,
-    /// Tells one schema from another; 0: unknown.
+    /// Identifies a schema; 0: unknown.
     pub fingerprint: u64,
     /// The webhook that converts between versions; `None`: they differ in `apiVersion` only.
     pub conversion: Option<Arc<Conversion>>,

@@ -95,7 +95,7 @@ pub struct Server {
     config: ServerConfig,
     store: Store,
     kinds: RwLock<Arc<KindTable>>,
-    /// Tells watches which kinds are served.
+    /// Notifies watches of the kinds that are served.
     kinds_changed: tokio::sync::watch::Sender<Arc<KindTable>>,
     rbac: Rbac,
     impersonation: Impersonation,

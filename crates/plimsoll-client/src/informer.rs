@@ -48,7 +48,7 @@ impl<T> Informer<T> {
         Self { reflector, reader, index }
     }
 
-    /// Tells when there is something to refresh.
+    /// Notifies when there is something to refresh.
     pub fn signal(&self) -> tokio::sync::watch::Receiver<u64> {
         self.reflector.signal()
     }

@@ -35,7 +35,7 @@ impl Default for Fatal {
 }
 
 impl Fatal {
-    /// Says why. The first reason stays.
+    /// Sets the reason. The first one stays.
     pub fn set(&self, reason: String) {
         self.reason.send_if_modified(|known| {
             let first = known.is_none();

@@ -2,8 +2,8 @@
 //!
 //! Ground state is what the API said: queues, cohorts, flavors, namespaces, workloads. Derived state is the
 //! quota tree with its usage, the queues of waiting workloads, and the sets of those that hold quota.
-//! A write that was asked for counts as done at once (the *effective* object); when it fails, the effective
-//! object falls back to what the API said and everything derived follows.
+//! A write is assumed when its action is emitted (the *effective* object); when it fails, the effective
+//! object falls back to what the API reported and everything derived follows.
 
 // Decisions are the same on every machine and after every change: no lossy conversions, no hash order, no variant that
 // falls through.

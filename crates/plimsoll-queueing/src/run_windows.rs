@@ -272,7 +272,7 @@ impl Queueing {
         Met { workloads, flavors }
     }
 
-    /// Has everything brought in line that hangs on windows that opened, closed, came or went.
+    /// Marks everything dirty that depends on windows that opened, closed, came or went.
     fn windows_moved(&mut self, met: &Met) {
         met.workloads.iter().for_each(|&id| self.dirty.requeue(id, Again::InPlace));
         for id in self.cluster_queues.ids() {

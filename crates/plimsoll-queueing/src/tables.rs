@@ -178,7 +178,7 @@ pub(crate) struct Dirty {
 }
 
 impl Dirty {
-    /// Has a workload queued again in a later step, or in this one.
+    /// Requeues a workload in a later step, or in this one.
     pub(crate) fn requeue(&mut self, id: WorkloadId, how: Again) {
         let known = self.requeue.entry(id).or_insert(how);
         *known = how.max(*known);

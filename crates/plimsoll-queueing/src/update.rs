@@ -33,8 +33,8 @@ pub(crate) fn difference(old: &WorkloadStatus, wl: &Workload) -> Option<Workload
 }
 
 impl WorkloadUpdate {
-    /// Says again, as it is to be now, what an earlier write says that is on its way: should that one fail and this one
-    /// not, this must not be half of something. Not what others write, too.
+    /// Repeats the unconfirmed fields of an earlier write with their current values, so that this write is complete by
+    /// itself if the earlier one fails. Fields that other clients write, too, are not repeated.
     pub(crate) fn complete(&mut self, earlier: &Self, now: &WorkloadStatus) {
         let kinds = earlier.conditions.iter().map(|c| &c.kind).chain(&earlier.removed_conditions);
         for kind in kinds {

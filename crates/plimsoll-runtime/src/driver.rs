@@ -61,12 +61,12 @@ impl Inbox {
         let _ = self.tx.send(Input::Event(event));
     }
 
-    /// Says that one of the expected lists is complete.
+    /// Reports that one of the expected lists is complete.
     pub fn synced(&self) {
         let _ = self.tx.send(Input::Synced);
     }
 
-    /// Says that this process leads, and that its watches have told what the leader before it wrote.
+    /// Reports that this process leads, and that its watches have shown every write of the leader before it.
     pub fn lead(&self) {
         let _ = self.tx.send(Input::Lead);
     }
@@ -78,7 +78,7 @@ impl Inbox {
         rx
     }
 
-    /// Has the engine decide nothing, or go on.
+    /// Pauses the engine's decisions, or resumes them.
     pub fn pause(&self, pause: bool) {
         let _ = self.tx.send(Input::Pause(pause));
     }

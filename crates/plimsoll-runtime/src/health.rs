@@ -87,7 +87,7 @@ impl Health {
         *self.inner.paused.borrow()
     }
 
-    /// Tells when decisions and writes have to wait, and when not any more.
+    /// Notifies when decisions and writes have to pause, and when they may resume.
     pub fn pauses(&self) -> watch::Receiver<bool> {
         self.inner.paused.subscribe()
     }

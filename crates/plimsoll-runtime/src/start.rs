@@ -165,7 +165,7 @@ impl Monitor {
 /// Pause between two looks whether there is progress.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Tells the engine when to decide nothing.
+/// Pauses the engine's decisions while a resource is not served.
 async fn pause(health: Health, inbox: driver::Inbox, stop: CancellationToken) {
     let mut pauses = health.pauses();
     loop {

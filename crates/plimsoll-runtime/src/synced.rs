@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
-/// Says when every watch has listed once. Before that, what is missing in the cache may well exist.
+/// Notifies when every watch has listed once. Before that, an object that is missing in the cache may well exist.
 #[derive(Clone, Debug)]
 pub struct Synced {
     left: Arc<AtomicUsize>,

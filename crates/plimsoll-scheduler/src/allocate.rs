@@ -206,7 +206,7 @@ impl<'a> Search<'a> {
         Ok(true)
     }
 
-    /// Takes back what [`Self::take`] gave last.
+    /// Reverts the last [`Self::take`].
     fn give_back(&mut self, at: At, which: usize) {
         let wanted = &self.wanted[at.claim];
         let request = &wanted.requests[at.request];

@@ -213,7 +213,7 @@ fn guests(_: &mut plimsoll_scheduler::Registry, config: &serde_json::Value) -> a
     Ok(())
 }
 
-/// Tells which fields of a file have no effect, and what has it.
+/// Warns of fields of a file without effect, and names the flag that has it.
 fn warn_of(text: &str, named: &str, fields: &[(&str, &str)]) {
     if let Some(told) = without_effect(text, fields) {
         tracing::warn!("{named}: without effect here: {told}");

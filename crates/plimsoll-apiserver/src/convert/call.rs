@@ -13,7 +13,7 @@ use crate::webhook_client;
 /// Time of one call, in seconds (`defaultTimeoutSeconds` of webhook clients).
 const TIMEOUT: u32 = 30;
 
-/// Has a webhook convert objects to a version.
+/// Converts objects to a version by a webhook.
 ///
 /// # Errors
 /// 500 with upstream's message when the webhook fails.

@@ -217,7 +217,7 @@ impl Conversions {
         Ok(())
     }
 
-    /// Has a record converted by a call for it alone: one call, however many want that at the same time.
+    /// Converts a record by a call for it alone: one call, however many readers want that at the same time.
     async fn alone(
         self: &Arc<Self>,
         store: &Store,
@@ -251,7 +251,7 @@ impl Conversions {
     }
 }
 
-/// Has records converted, as many at a time as fit into a call.
+/// Converts records, as many at a time as fit into a call.
 async fn call(store: Store, wanted: Wanted, mut asked: Vec<Asked>) {
     while !asked.is_empty() {
         let (mut bytes, mut fit) = (0, 0);

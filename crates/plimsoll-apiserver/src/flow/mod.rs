@@ -87,7 +87,7 @@ impl LevelState {
         Nanos::try_from(self.began.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
     }
 
-    /// Tells requests that it is their turn. A request that has gone releases its seats.
+    /// Dispatches requests whose turn it is. A request that has gone releases its seats.
     fn call(self: &Arc<Self>, dispatched: Dispatched<Waiter>) {
         for (waiter, ticket) in dispatched {
             drop(waiter.send(Turn { level: Arc::clone(self), ticket }));

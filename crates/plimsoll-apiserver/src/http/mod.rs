@@ -276,7 +276,7 @@ fn identify(
     }
 }
 
-/// Tells the connection whether it is that of a known client.
+/// Marks the connection as that of an authenticated client, or not.
 fn note_client(parts: &http::request::Parts, who: Option<&User>) {
     let Some(connection) = parts.extensions.get::<Arc<plimsoll_client::https::Connection>>() else { return };
     if who.is_some_and(|user| user.is_in(auth::AUTHENTICATED)) {

@@ -368,7 +368,7 @@ impl State {
         }
     }
 
-    /// Tells an error; it is the last thing a client hears.
+    /// Sends an error, the last event of the watch.
     fn fail(&mut self, error: &ApiError) {
         self.encoder.error(&mut self.ready, error);
         self.over = true;

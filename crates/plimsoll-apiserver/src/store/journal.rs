@@ -111,7 +111,7 @@ impl Handle {
         self.queue.push(job);
     }
 
-    /// Takes back what the thread hasn't taken yet.
+    /// Removes what the thread hasn't taken yet.
     pub fn take(&self) -> Vec<Job> {
         self.queue.take()
     }

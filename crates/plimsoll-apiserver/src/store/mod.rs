@@ -295,7 +295,7 @@ impl Store {
         watch::open_with_list(self, resource, namespace)
     }
 
-    /// Tells when anything has changed. Its value is the visible revision.
+    /// Notifies of every change. Its value is the visible revision.
     pub fn signal(&self) -> tokio::sync::watch::Receiver<u64> {
         self.inner.revision.subscribe()
     }

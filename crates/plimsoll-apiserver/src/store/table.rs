@@ -39,7 +39,7 @@ pub(super) struct Table {
     pub floor: u64,
     /// Revision of the newest change.
     pub last_revision: u64,
-    /// Tells watches that there is something new.
+    /// Notifies watches of changes.
     pub waker: tokio::sync::watch::Sender<u64>,
     window: Window,
 }

@@ -127,7 +127,7 @@ impl Watch {
         }
     }
 
-    /// Tells when there may be something new. Its value is the revision at that time.
+    /// Notifies when there may be changes. Its value is the revision at that time.
     pub fn signal(&self) -> tokio::sync::watch::Receiver<u64> {
         self.waker.clone()
     }

@@ -158,7 +158,7 @@ impl World {
         out
     }
 
-    /// Tells the engine how all objects but workloads are now.
+    /// Sends the engine all objects but workloads as they are now.
     pub(super) fn tell_all(&mut self) {
         let all = self.all();
         self.news.extend(all);

@@ -74,7 +74,7 @@ impl Queueing {
         }
     }
 
-    /// Has the next step write why a workload waits, if that is known and not written yet.
+    /// Schedules the write of the reason why a workload is pending for the next step, if that is known and not written yet.
     pub(crate) fn explain_soon(&mut self, id: WorkloadId, now: Time) {
         if self.wl(id).is_some_and(|w| w.pending_reason.is_some()) {
             self.timers.explain.insert((now, id));

@@ -206,7 +206,7 @@ impl Queueing {
         self.devices.charge(&wl.obj, specs, &self.config)
     }
 
-    /// Has waiting workloads charged anew after templates, classes or devices have changed.
+    /// Requeues pending workloads to be charged again after templates, classes or devices have changed.
     pub(crate) fn devices_settle(&mut self) {
         if !std::mem::take(&mut self.devices.stale) {
             return;
@@ -242,8 +242,8 @@ impl Queueing {
         (limits, specs)
     }
 
-    /// Says that the claims of a workload can't be charged, or no longer says so; whether that settles what is said of
-    /// it for now.
+    /// Sets the conditions of a workload whose claims can't be charged, or removes them; whether that settles its
+    /// pending reason for now.
     pub(crate) fn reconcile_devices(&mut self, id: WorkloadId, now: Time) -> bool {
         const REASON: &str = "Inadmissible";
         let Some(wl) = self.wl(id) else { return true };

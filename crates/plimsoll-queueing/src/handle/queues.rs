@@ -151,7 +151,7 @@ impl Queueing {
         }
     }
 
-    /// Has all workloads of a LocalQueue queued as if they were seen anew.
+    /// Requeues all workloads of a LocalQueue as if they were new.
     pub(super) fn requeue_members(&mut self, lq: LocalQueueId) {
         let members = &self.local_queues.get(lq).members;
         members.iter().for_each(|&id| self.dirty.requeue(id, Again::Anew));

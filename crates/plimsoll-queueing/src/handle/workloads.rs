@@ -15,7 +15,7 @@ use crate::state::{WorkloadInfo, Write};
 use plimsoll_state::time::Time;
 
 impl Queueing {
-    /// Has what waiting workloads ask for computed anew.
+    /// Recomputes the requests of pending workloads.
     pub(super) fn refresh_requests_where(&mut self, which: impl Fn(&Workload) -> bool) {
         let waiting = self.workloads.iter().filter(|(_, w)| w.quota.is_none() && which(&w.obj));
         waiting.for_each(|(id, _)| self.dirty.requeue(id, Again::Refreshed));

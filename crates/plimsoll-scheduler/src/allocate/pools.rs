@@ -47,7 +47,7 @@ pub(super) struct Pool<'a> {
 }
 
 impl Pools {
-    /// Has the devices of a claim that will be deleted count as free.
+    /// Counts the devices of a claim that will be deleted as free.
     pub fn free(&mut self, claim: &Claim) {
         for d in claim.raw.allocation.iter().flat_map(|a| &a.devices).filter(|d| !d.admin) {
             self.in_use.remove(&(d.driver.clone(), d.pool.clone(), d.device.clone()));

@@ -203,7 +203,7 @@ pub trait PostFilterHandle {
     /// Filter, with the pods nominated to the node (`RunFilterPluginsWithNominatedPods`).
     fn filter(&mut self, node: NodeId) -> Status;
 
-    /// Has a claim of the pod deallocated, unless something has changed meanwhile.
+    /// Deallocates a claim of the pod, unless something has changed meanwhile.
     fn deallocate(&mut self, claim: DeviceGrant);
 
     /// The outcomes of earlier dry runs that still hold, by number of the node; shorter than the number of nodes where

@@ -149,7 +149,7 @@ impl Process {
         self.wake_workers(network);
     }
 
-    /// Has as many keys worked on as there are workers.
+    /// Begins work on as many keys as there are workers.
     pub(super) fn wake_workers(&self, network: &mut Network) {
         for _ in 0..self.jobs.queue.len().min(WORKERS) {
             network.agenda.after(Duration(1_000), Happens::Reconcile(self.life));

@@ -141,7 +141,7 @@ async fn restart(mut up: Up, args: &[&str]) -> Up {
     Up::start_in(dir, args).await
 }
 
-/// Says what is wrong and ends the test.
+/// Reports what is wrong and ends the test.
 fn report(seed: u64, violation: &str, replicas: &Replicas, plan: &Plan) -> ! {
     let kept = std::env::temp_dir().join(format!("plimsoll-chaos-{seed}"));
     let logs = replicas.keep(&kept);

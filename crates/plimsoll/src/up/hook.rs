@@ -10,7 +10,7 @@ use plimsoll_runtime::cache::Cache;
 use plimsoll_runtime::clock;
 use serde_json::Value;
 
-/// Has the server ask our webhooks.
+/// Makes the server call the webhooks of this process.
 pub fn register(server: &Arc<Server>, cache: Cache) {
     server.add_hook(Arc::new(Hook { cache }));
 }

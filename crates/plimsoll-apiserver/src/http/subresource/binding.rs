@@ -214,7 +214,7 @@ fn set_scheduled(pod: &mut Value, now: jiff::Timestamp) {
     }
 }
 
-/// Says in the conditions that the pod has its node.
+/// Sets the condition that the pod has its node.
 fn schedule(conditions: &mut Vec<Value>, now: jiff::Timestamp) {
     let mut condition = json!({
         "type": "PodScheduled", "status": "True", "lastProbeTime": null,

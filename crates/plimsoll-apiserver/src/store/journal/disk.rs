@@ -139,7 +139,7 @@ impl Journal {
         self.path.as_ref().and_then(|p| p.metadata().ok()).map_or(0, |m| m.len())
     }
 
-    /// Gives back room that objects of `live` bytes don't need, when that is most of the file. Whether it did.
+    /// Frees the disk space that objects of `live` bytes don't need, when that is most of the file. Whether it did.
     pub(super) fn compact(&mut self, live: u64) -> bool {
         let size = self.size();
         if size < COMPACT_FROM.max(self.compacted.saturating_mul(2)) || size / COMPACT_FACTOR < live {

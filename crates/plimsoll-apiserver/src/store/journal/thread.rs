@@ -149,7 +149,7 @@ fn recover(journal: &mut Journal, store: &Weak<Inner>) -> bool {
     }
 }
 
-/// Gives back room in the file, if that is worth it. Writes wait meanwhile.
+/// Compacts the file, if that is worth it. Writes wait meanwhile.
 fn compact(journal: &mut Journal, store: &Weak<Inner>) {
     if let Some(inner) = store.upgrade()
         && journal.compact(inner.object_bytes())
