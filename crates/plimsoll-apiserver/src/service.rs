@@ -7,10 +7,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::User;
-use crate::http::{body::Body, handle};
+use crate::http::{BodyError, RequestBody, body::Body, handle};
 use crate::server::Server;
 
 impl Server {
@@ -45,6 +46,18 @@ impl ApiService {
         Self { stop: Some(stop), ..self }
     }
 
+    fn answer(self, request: Request<RequestBody>) -> BoxFuture<'static, Result<Response<Body>, Infallible>> {
+        Box::pin(async move {
+            let answer = handle(&self.server, request, self.identity.as_deref()).await;
+            Ok(match self.stop {
+                Some(stop) if answer.body().is_endless() => {
+                    answer.map(|body| body.until(stop.cancelled_owned()))
+                }
+                _ => answer,
+            })
+        })
+    }
+
     /// The server behind it.
     pub const fn server(&self) -> &Arc<Server> {
         &self.server
@@ -65,15 +78,6 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let this = self.clone();
-        Box::pin(async move {
-            let answer = handle(&this.server, request, this.identity.as_deref()).await;
-            Ok(match this.stop {
-                Some(stop) if answer.body().is_endless() => {
-                    answer.map(|body| body.until(stop.cancelled_owned()))
-                }
-                _ => answer,
-            })
-        })
+        self.clone().answer(request.map(|body| body.map_err(|e| BodyError(e.into())).boxed_unsync()))
     }
 }

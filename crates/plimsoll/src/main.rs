@@ -1,82 +1,10 @@
-//! The `plimsoll` program: subcommands, and nothing that decides.
-
-mod bench;
-mod cli;
-mod configure;
-mod describe;
-mod listen;
-mod log_filter;
-mod logging;
-mod plugins;
-mod run;
-mod say;
-mod traces;
-mod up;
+//! The executable: all of it is in the library of the same name.
 
 use std::process::ExitCode;
-
-use clap::Parser;
-use tokio_util::sync::CancellationToken;
-
-/// Time for the last traces at the end.
-const LAST_EXPORT: std::time::Duration = std::time::Duration::from_secs(2);
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
-    let exporter = match cli.tracing_endpoint.as_deref().map(traces::to).transpose() {
-        Ok(Some((journeys, exporter))) => {
-            logging::init(&cli.log, cli.log_format, Some(journeys));
-            Some(exporter)
-        }
-        Ok(None) => {
-            logging::init(&cli.log, cli.log_format, None);
-            None
-        }
-        Err(e) => return fail(&e),
-    };
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        // Address space, which costs nothing until an object is nested that deep.
-        .thread_stack_size(plimsoll_apimachinery::decode::depth::STACK)
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(e) => return fail(&anyhow::anyhow!("no runtime: {e}")),
-    };
-    let stop = CancellationToken::new();
-    let exporting = exporter.map(|exporter| runtime.spawn(exporter.run(stop.clone())));
-    let done = runtime.block_on(async {
-        match cli.command {
-            cli::Command::Up(args) => up::run(args).await,
-            cli::Command::Run(args) => run::run(args).await,
-            cli::Command::Version(args) => describe::version(&args),
-            cli::Command::Completion(args) => describe::completion(&args),
-            cli::Command::Man(args) => describe::man(&args),
-            cli::Command::Plugins { what } => plugins::run(&what),
-            cli::Command::Bench { what: cli::Bench::Api(args) } => bench::api::run(args).await,
-            cli::Command::Bench { what: cli::Bench::Admission(args) } => bench::admission::run(&args),
-            cli::Command::Bench { what: cli::Bench::Soak(args) } => bench::soak::run(args).await,
-            cli::Command::Bench { what: cli::Bench::Placement(args) } => bench::placement::run(&args),
-            cli::Command::Bench { what: cli::Bench::Cluster(args) } => bench::cluster::run(args).await,
-        }
-    });
-    stop.cancel();
-    if let Some(exporting) = exporting {
-        // What has happened last is wanted most.
-        let _ = runtime.block_on(async { tokio::time::timeout(LAST_EXPORT, exporting).await });
-    }
-    // Tasks that still wait for the network must not hold up the end.
-    runtime.shutdown_timeout(std::time::Duration::from_millis(200));
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => fail(&e),
-    }
-}
-
-fn fail(error: &anyhow::Error) -> ExitCode {
-    say::error(&format!("error: {error:#}"));
-    ExitCode::FAILURE
+    plimsoll::main()
 }

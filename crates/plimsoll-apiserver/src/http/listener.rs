@@ -18,27 +18,29 @@ pub use plimsoll_client::https::Limits;
 const KEEP: Duration = Duration::from_mins(1);
 
 /// Serves connections until `stop`, then lets running requests finish for a moment.
-pub async fn serve(
+pub fn serve(
     server: Arc<Server>,
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
     stop: CancellationToken,
-) {
-    serve_within(Limits::default(), server, listener, tls, stop).await;
+) -> BoxFuture<'static, ()> {
+    serve_within(Limits::default(), server, listener, tls, stop)
 }
 
 /// As [`serve`], with other limits.
-pub async fn serve_within(
+pub fn serve_within(
     limits: Limits,
     server: Arc<Server>,
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
     stop: CancellationToken,
-) {
-    let tls = Some(https::fixed(tls));
-    let listener = https::Listener { name: "API server", socket: listener, tls, limits };
-    let connections = Connections { server: Arc::clone(&server), stop: stop.clone() };
-    tokio::join!(https::serve(listener, connections, stop.clone()), keep_flow_control(server, stop));
+) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        let tls = Some(https::fixed(tls));
+        let listener = https::Listener { name: "API server", socket: listener, tls, limits };
+        let connections = Connections { server: Arc::clone(&server), stop: stop.clone() };
+        tokio::join!(https::serve(listener, connections, stop.clone()), keep_flow_control(server, stop));
+    })
 }
 
 /// Keeps what flow control is configured with, as long as there are clients.

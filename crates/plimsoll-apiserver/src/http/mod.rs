@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, header};
+use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use plimsoll_apimachinery::ApiError;
 use plimsoll_apimachinery::decode::depth;
@@ -54,14 +55,23 @@ pub const MAX_BODY: usize = 3 * 1024 * 1024;
 /// Time for a request's body (apiserver's `--request-timeout`).
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// What a connection says of a body that it can't read.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// A request's body, of whatever connection it comes from. One type, so that everything that answers requests is compiled
+/// once, here, and not in each crate that calls the server.
+pub type RequestBody = http_body_util::combinators::UnsyncBoxBody<Bytes, BodyError>;
+
+/// A request's body that broke off.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct BodyError(pub BoxError);
 
 /// Answers a request. `identity`: the user, for clients in this process; `None`: to be authenticated.
-pub async fn handle<B>(server: &Arc<Server>, request: Request<B>, identity: Option<&User>) -> Response<Body>
-where
-    B: http_body::Body<Data = Bytes> + Send,
-    B::Error: Into<BoxError>,
-{
+pub async fn handle(
+    server: &Arc<Server>,
+    request: Request<RequestBody>,
+    identity: Option<&User>,
+) -> Response<Body> {
     let mut request = request;
     let watched = trace::Watched::begin(&mut request);
     let span = watched.as_ref().map_or_else(tracing::Span::none, |w| w.span.clone());
@@ -73,11 +83,11 @@ where
 }
 
 /// Everything up to the handler: authentication, authorization, flow control and the body.
-async fn serve<B>(server: &Arc<Server>, request: Request<B>, identity: Option<&User>) -> Response<Body>
-where
-    B: http_body::Body<Data = Bytes> + Send,
-    B::Error: Into<BoxError>,
-{
+async fn serve(
+    server: &Arc<Server>,
+    request: Request<RequestBody>,
+    identity: Option<&User>,
+) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let query = Query::parse(parts.uri.query().unwrap_or(""));
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
@@ -311,22 +321,17 @@ fn permit(
 }
 
 /// Reads a body, and takes room for it as long as the answer isn't made.
-async fn read_body<B>(
+async fn read_body(
     server: &Server,
     method: &Method,
-    body: B,
-) -> Result<(Bytes, Option<OwnedSemaphorePermit>), ApiError>
-where
-    B: http_body::Body<Data = Bytes> + Send,
-    B::Error: Into<BoxError>,
-{
+    body: RequestBody,
+) -> Result<(Bytes, Option<OwnedSemaphorePermit>), ApiError> {
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok((Bytes::new(), None));
     }
     // Without a length in advance it may become as long as it may.
     let most = body.size_hint().upper().unwrap_or(u64::MAX).min(MAX_BODY as u64);
     let room = server.room_for_bodies(most).ok_or_else(too_many)?;
-    let body = std::pin::pin!(body);
     let reading = Limited::new(body, MAX_BODY).collect();
     let Ok(read) = tokio::time::timeout(BODY_TIMEOUT, reading).await else {
         return Err(ApiError::new(
