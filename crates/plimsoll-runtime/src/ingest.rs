@@ -7,7 +7,7 @@ use plimsoll_api::json;
 use plimsoll_client::fault;
 use plimsoll_engine::Event;
 use plimsoll_jobs::{Config, CustomKind, affected, affected_by_deletion, provisioning};
-use plimsoll_state::ObjectEvent;
+use plimsoll_state::{ClusterObjectKey, ClusterObjectKind, ObjectEvent};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -303,10 +303,11 @@ impl Sinks {
             self.inbox.send(Event::Object(ObjectEvent::NodeDelete(name.to_owned())));
             return;
         }
-        if self.roles.placement {
-            let event =
-                ObjectEvent::ObjectDelete(resource.kind.into(), namespace.to_owned(), name.to_owned());
-            self.inbox.send(Event::Object(event));
+        if self.roles.placement
+            && let Some(kind) = ClusterObjectKind::from_name(resource.kind)
+        {
+            let key = ClusterObjectKey { kind, namespace: namespace.to_owned(), name: name.to_owned() };
+            self.inbox.send(Event::Object(ObjectEvent::ObjectDelete(key)));
         }
         if !self.roles.queueing {
             return;

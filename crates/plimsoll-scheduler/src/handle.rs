@@ -26,7 +26,7 @@ impl Scheduler {
             ObjectEvent::PodUpsert(pod) => self.pod_upsert(pod),
             ObjectEvent::PodDelete(uid) => self.pod_delete(uid),
             ObjectEvent::ObjectUpsert(object) => self.object_upsert(object),
-            ObjectEvent::ObjectDelete(kind, namespace, name) => self.object_delete(kind, namespace, name),
+            ObjectEvent::ObjectDelete(key) => self.object_delete(key),
         }
         self.settle_victims();
     }

@@ -5,10 +5,10 @@ use super::cluster::Pair;
 use super::cluster::group::PodGroup;
 use super::cluster::labels::Selector;
 use super::cluster::objects::{Budget, Capacity, Claim, Class, ObjectChange, OwnerSelector, Service, Volume};
-use super::cluster::{Labels, OwnerKind};
+use super::cluster::{Cluster, Labels};
 use super::events::{ActionType, ClusterEvent, EventResource, Payload};
-use plimsoll_state::ClusterObject;
 use plimsoll_state::model;
+use plimsoll_state::{ClusterObject, ClusterObjectKey, ClusterObjectKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,22 +18,37 @@ fn put<K: Ord, T>(map: &mut BTreeMap<K, Arc<T>>, key: K, value: T) -> (Option<Ar
     (map.insert(key, Arc::clone(&value)), Some(value))
 }
 
-fn owner_kind(kind: &str) -> Option<OwnerKind> {
-    Some(match kind {
-        "ReplicationController" => OwnerKind::ReplicationController,
-        "ReplicaSet" => OwnerKind::ReplicaSet,
-        "StatefulSet" => OwnerKind::StatefulSet,
-        _ => return None,
-    })
-}
-
 impl Scheduler {
     pub(super) fn object_upsert(&mut self, object: &ClusterObject) {
         match object {
-            ClusterObject::Namespace { .. }
-            | ClusterObject::Service { .. }
-            | ClusterObject::Workload { .. }
-            | ClusterObject::Budget { .. } => self.selecting_upsert(object),
+            ClusterObject::Namespace { name, labels } => {
+                let c = self.selecting_objects();
+                let name = c.strings.intern(name);
+                c.namespaces.insert(name, Labels::new(labels, &mut c.strings));
+            }
+            ClusterObject::Service { namespace, name, selector } => {
+                let c = self.selecting_objects();
+                let (namespace, name) = (c.strings.intern(namespace), c.strings.intern(name));
+                let pairs: Vec<_> =
+                    selector.iter().map(|(k, v)| (c.strings.intern(k), c.strings.intern(v))).collect();
+                let selector = (!pairs.is_empty()).then_some(pairs);
+                c.objects.services.entry(namespace).or_default().insert(name, Service { selector });
+            }
+            ClusterObject::Workload { kind, namespace, name, selector, .. } => {
+                let c = self.selecting_objects();
+                let key = (c.strings.intern(namespace), *kind, c.strings.intern(name));
+                let selector = OwnerSelector::Selector(Selector::new(selector, &mut c.strings));
+                c.objects.owners.insert(key, selector);
+            }
+            ClusterObject::Budget { namespace, name, selector, allowed, disrupted } => {
+                let c = self.selecting_objects();
+                let (namespace, name) = (c.strings.intern(namespace), c.strings.intern(name));
+                let selector =
+                    selector.as_ref().map_or_else(Selector::default, |s| Selector::new(s, &mut c.strings));
+                let disrupted = disrupted.iter().map(|d| d.as_str().into()).collect();
+                let budget = Budget { selector, allowed: *allowed, disrupted };
+                c.objects.budgets.entry(namespace).or_default().insert(name, budget);
+            }
             ClusterObject::Volume(raw) => {
                 let new = Volume::new(raw, &mut self.cluster.strings);
                 let pair = put(&mut self.cluster.objects.volumes, raw.name.clone(), new);
@@ -97,138 +112,95 @@ impl Scheduler {
         }
     }
 
-    /// Objects that select pods; they make no pod schedulable.
-    fn selecting_upsert(&mut self, object: &ClusterObject) {
-        let c = &mut self.cluster;
-        c.changes.epoch += 1;
-        match object {
-            ClusterObject::Namespace { name, labels } => {
-                let name = c.strings.intern(name);
-                let labels = Labels::new(labels, &mut c.strings);
-                c.namespaces.insert(name, labels);
-            }
-            ClusterObject::Service { namespace, name, selector } => {
-                let (namespace, name) = (c.strings.intern(namespace), c.strings.intern(name));
-                let pairs: Vec<_> =
-                    selector.iter().map(|(k, v)| (c.strings.intern(k), c.strings.intern(v))).collect();
-                let selector = (!pairs.is_empty()).then_some(pairs);
-                c.objects.services.entry(namespace).or_default().insert(name, Service { selector });
-            }
-            ClusterObject::Workload { kind, namespace, name, selector, .. } => {
-                let Some(kind) = owner_kind(kind) else { return };
-                let key = (c.strings.intern(namespace), kind, c.strings.intern(name));
-                let selector = OwnerSelector::Selector(Selector::new(selector, &mut c.strings));
-                c.objects.owners.insert(key, selector);
-            }
-            ClusterObject::Budget { namespace, name, selector, allowed, disrupted } => {
-                let (namespace, name) = (c.strings.intern(namespace), c.strings.intern(name));
-                let selector =
-                    selector.as_ref().map_or_else(Selector::default, |s| Selector::new(s, &mut c.strings));
-                let disrupted = disrupted.iter().map(|d| d.as_str().into()).collect();
-                let budget = Budget { selector, allowed: *allowed, disrupted };
-                c.objects.budgets.entry(namespace).or_default().insert(name, budget);
-            }
-            ClusterObject::Volume(_)
-            | ClusterObject::Claim(_)
-            | ClusterObject::StorageClass(_)
-            | ClusterObject::CsiNode(_)
-            | ClusterObject::CsiDriver(_)
-            | ClusterObject::StorageCapacity(_)
-            | ClusterObject::VolumeAttachment(_)
-            | ClusterObject::DeviceClaim(_)
-            | ClusterObject::DeviceSlice(_)
-            | ClusterObject::DeviceClass(_)
-            | ClusterObject::PodGroup { .. } => {}
-        }
+    /// The cluster, of which objects that select pods are changed; they make no pod schedulable.
+    const fn selecting_objects(&mut self) -> &mut Cluster {
+        self.cluster.changes.epoch += 1;
+        &mut self.cluster
     }
 
-    pub(super) fn object_delete(&mut self, kind: &str, namespace: &str, name: &str) {
-        let o = &mut self.cluster.objects;
+    pub(super) fn object_delete(&mut self, key: &ClusterObjectKey) {
+        let ClusterObjectKey { kind, namespace, name } = key;
         let space = self.cluster.strings.intern(namespace);
-        let own = name.to_owned();
-        let (resource, change) = match kind {
-            "PersistentVolume" => (
-                EventResource::PersistentVolume,
-                o.volumes.remove(name).map(|x| ObjectChange::Volume((Some(x), None))),
-            ),
-            "PersistentVolumeClaim" => (
-                EventResource::PersistentVolumeClaim,
-                o.claims.remove(&(space, own)).map(|x| ObjectChange::Claim((Some(x), None))),
-            ),
-            "StorageClass" => (
-                EventResource::StorageClass,
-                o.classes.remove(name).map(|x| ObjectChange::Class((Some(x), None))),
-            ),
-            "CSINode" => (
-                EventResource::CsiNode,
-                o.csi_nodes.remove(name).map(|x| ObjectChange::CsiNode((Some(x), None))),
-            ),
-            "CSIDriver" => (
-                EventResource::CsiDriver,
-                o.csi_drivers.remove(name).map(|x| ObjectChange::CsiDriver((Some(x), None))),
-            ),
-            "CSIStorageCapacity" => (
-                EventResource::CsiStorageCapacity,
-                o.capacities
-                    .remove(&(namespace.to_owned(), own))
-                    .map(|x| ObjectChange::Capacity((Some(x), None))),
-            ),
-            "ResourceClaim" => (
-                EventResource::ResourceClaim,
-                o.devices.remove_claim(space, name).map(|x| ObjectChange::DeviceClaim((Some(x), None))),
-            ),
-            "ResourceSlice" => (
-                EventResource::ResourceSlice,
-                o.devices.remove_slice(name).map(|x| ObjectChange::DeviceSlice((Some(x), None))),
-            ),
-            "DeviceClass" => (
-                EventResource::DeviceClass,
-                o.devices.classes.remove(name).map(|x| ObjectChange::DeviceClass((Some(x), None))),
-            ),
-            "PodGroup" => {
-                let key = (space, own.into_boxed_str());
+        let o = &mut self.cluster.objects;
+        match kind {
+            ClusterObjectKind::Namespace => {
+                let c = self.selecting_objects();
+                c.namespaces.remove(&c.strings.intern(name));
+            }
+            ClusterObjectKind::Service => {
+                let c = self.selecting_objects();
+                if let Some(services) = c.objects.services.get_mut(&space) {
+                    services.remove(&c.strings.intern(name));
+                }
+            }
+            ClusterObjectKind::Workload(kind) => {
+                let c = self.selecting_objects();
+                c.objects.owners.remove(&(space, *kind, c.strings.intern(name)));
+            }
+            ClusterObjectKind::Budget => {
+                let c = self.selecting_objects();
+                if let Some(budgets) = c.objects.budgets.get_mut(&space) {
+                    budgets.remove(&c.strings.intern(name));
+                }
+            }
+            ClusterObjectKind::Volume => {
+                let old = o.volumes.remove(name);
+                self.object_deleted(EventResource::PersistentVolume, old, ObjectChange::Volume);
+            }
+            ClusterObjectKind::Claim => {
+                let old = o.claims.remove(&(space, name.clone()));
+                self.object_deleted(EventResource::PersistentVolumeClaim, old, ObjectChange::Claim);
+            }
+            ClusterObjectKind::StorageClass => {
+                let old = o.classes.remove(name);
+                self.object_deleted(EventResource::StorageClass, old, ObjectChange::Class);
+            }
+            ClusterObjectKind::CsiNode => {
+                let old = o.csi_nodes.remove(name);
+                self.object_deleted(EventResource::CsiNode, old, ObjectChange::CsiNode);
+            }
+            ClusterObjectKind::CsiDriver => {
+                let old = o.csi_drivers.remove(name);
+                self.object_deleted(EventResource::CsiDriver, old, ObjectChange::CsiDriver);
+            }
+            ClusterObjectKind::StorageCapacity => {
+                let old = o.capacities.remove(&(namespace.clone(), name.clone()));
+                self.object_deleted(EventResource::CsiStorageCapacity, old, ObjectChange::Capacity);
+            }
+            ClusterObjectKind::VolumeAttachment => {
+                let old = o.attachments.remove(name);
+                self.object_deleted(EventResource::VolumeAttachment, old, ObjectChange::Attachment);
+            }
+            ClusterObjectKind::DeviceClaim => {
+                let old = o.devices.remove_claim(space, name);
+                self.object_deleted(EventResource::ResourceClaim, old, ObjectChange::DeviceClaim);
+            }
+            ClusterObjectKind::DeviceSlice => {
+                let old = o.devices.remove_slice(name);
+                self.object_deleted(EventResource::ResourceSlice, old, ObjectChange::DeviceSlice);
+            }
+            ClusterObjectKind::DeviceClass => {
+                let old = o.devices.classes.remove(name);
+                self.object_deleted(EventResource::DeviceClass, old, ObjectChange::DeviceClass);
+            }
+            ClusterObjectKind::PodGroup => {
+                let key = (space, Box::<str>::from(name.as_str()));
                 let old = self.cluster.groups.get_mut(&key).and_then(|g| g.object.take());
                 self.cluster.drop_group_if_unused(&key);
-                (EventResource::PodGroup, old.map(|_| ObjectChange::PodGroup(key.0, key.1)))
+                self.object_deleted(EventResource::PodGroup, old, |_| ObjectChange::PodGroup(key.0, key.1));
             }
-            "VolumeAttachment" => (
-                EventResource::VolumeAttachment,
-                o.attachments.remove(name).map(|x| ObjectChange::Attachment((Some(x), None))),
-            ),
-            _ => {
-                self.selecting_delete(kind, namespace, name);
-                return;
-            }
-        };
-        if let Some(change) = change {
-            let payload = Payload::Object(change);
-            self.changed(&ClusterEvent { resource, actions: ActionType::DELETE, payload });
         }
     }
 
-    fn selecting_delete(&mut self, kind: &str, namespace: &str, name: &str) {
-        let c = &mut self.cluster;
-        let (namespace, name) = (c.strings.intern(namespace), c.strings.intern(name));
-        c.changes.epoch += 1;
-        match kind {
-            "Namespace" => {
-                c.namespaces.remove(&name);
-            }
-            "Service" => {
-                if let Some(m) = c.objects.services.get_mut(&namespace) {
-                    m.remove(&name);
-                }
-            }
-            "PodDisruptionBudget" => {
-                if let Some(m) = c.objects.budgets.get_mut(&namespace) {
-                    m.remove(&name);
-                }
-            }
-            other => {
-                if let Some(kind) = owner_kind(other) {
-                    c.objects.owners.remove(&(namespace, kind, name));
-                }
-            }
+    fn object_deleted<T>(
+        &mut self,
+        resource: EventResource,
+        old: Option<Arc<T>>,
+        wrap: impl FnOnce(Pair<T>) -> ObjectChange,
+    ) {
+        if old.is_some() {
+            let payload = Payload::Object(wrap((old, None)));
+            self.changed(&ClusterEvent { resource, actions: ActionType::DELETE, payload });
         }
     }
 
@@ -246,7 +218,7 @@ impl Scheduler {
 
 /// Both sides of a change that is compared, but not stored.
 pub(super) fn object_pair(
-    cluster: &mut super::cluster::Cluster,
+    cluster: &mut Cluster,
     old: Option<&ClusterObject>,
     new: Option<&ClusterObject>,
 ) -> Option<ObjectChange> {

@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::Event;
 use plimsoll_state::model::{Container, ContainerPort, Phase, PodSpec, Taint, TaintEffect};
 use plimsoll_state::model::{Node, Pod};
-use plimsoll_state::{ClusterObject, ObjectEvent};
+use plimsoll_state::{ClusterObject, ClusterObjectKey, ClusterObjectKind, ObjectEvent};
 
 pub(super) fn node(name: &str, cpu: i64) -> Event {
     Event::Object(ObjectEvent::NodeUpsert(Box::new(plain_node(name, cpu))))
@@ -485,7 +485,11 @@ pub(super) fn related_history(seed: u64, length: usize) -> Vec<Vec<Event>> {
                 let labels = [("team".to_owned(), format!("t{}", rng.below(2)))].into();
                 object(ClusterObject::Namespace { name: "ns".into(), labels })
             }
-            5 => Event::Object(ObjectEvent::ObjectDelete("Service".into(), "ns".into(), "s0".into())),
+            5 => Event::Object(ObjectEvent::ObjectDelete(ClusterObjectKey {
+                kind: ClusterObjectKind::Service,
+                namespace: "ns".into(),
+                name: "s0".into(),
+            })),
             6..=11 => Event::Object(ObjectEvent::PodDelete(format!("uid-p{}", rng.below(i as u32 + 1)))),
             12 | 13 => {
                 let which = rng.below(i as u32 + 1) as usize;

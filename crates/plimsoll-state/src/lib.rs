@@ -29,5 +29,5 @@ pub mod slab;
 pub mod time;
 
 pub use answer::Answer;
-pub use model::{ClusterObject, DeviceSelector, ObjectEvent};
+pub use model::{ClusterObject, ClusterObjectKey, ClusterObjectKind, DeviceSelector, ObjectEvent};
 pub use time::{Duration, Time};

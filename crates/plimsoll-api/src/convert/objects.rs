@@ -5,43 +5,44 @@ use super::selector::label_selector;
 use super::storage;
 use super::{ConvertError, Result, bad, decode, names, required, string_map};
 use crate::lean::objects as lean;
-use plimsoll_state::ClusterObject;
-use plimsoll_state::model::{LabelSelector, Operator, Requirement, StringMap};
+use plimsoll_state::model::{LabelSelector, Operator, OwnerKind, Requirement, StringMap};
+use plimsoll_state::{ClusterObject, ClusterObjectKind};
 
-/// An object of `kind` from its JSON bytes; `None` for kinds that placement does not look at.
+/// An object of `kind` from its JSON bytes; `None` for kinds that are no [`ClusterObjectKind`].
 ///
 /// # Errors
 /// When the bytes are not of that kind, or a field has a value that can't be understood.
 pub fn cluster_object(kind: &str, bytes: &[u8]) -> std::result::Result<Option<ClusterObject>, ConvertError> {
+    let Some(kind) = ClusterObjectKind::from_name(kind) else { return Ok(None) };
     Ok(Some(match kind {
-        "Namespace" => {
+        ClusterObjectKind::Namespace => {
             let raw: lean::Namespace = decode("Namespace", bytes)?;
             ClusterObject::Namespace {
                 name: required("metadata.name", raw.metadata.name)?,
                 labels: string_map(raw.metadata.labels),
             }
         }
-        "Service" => {
+        ClusterObjectKind::Service => {
             let raw: lean::Paired = decode("Service", bytes)?;
             let (namespace, name) = names(raw.metadata)?;
             let selector = string_map(raw.spec.unwrap_or_default().selector);
             ClusterObject::Service { namespace, name, selector }
         }
-        "ReplicationController" => {
+        ClusterObjectKind::Workload(kind @ OwnerKind::ReplicationController) => {
             let raw: lean::Paired = decode("ReplicationController", bytes)?;
             let uid = raw.metadata.uid.clone().unwrap_or_default();
             let (namespace, name) = names(raw.metadata)?;
             let selector = of_pairs(string_map(raw.spec.unwrap_or_default().selector));
-            ClusterObject::Workload { kind: kind.to_owned(), namespace, name, uid, selector }
+            ClusterObject::Workload { kind, namespace, name, uid, selector }
         }
-        "ReplicaSet" | "StatefulSet" => {
+        ClusterObjectKind::Workload(kind @ (OwnerKind::ReplicaSet | OwnerKind::StatefulSet)) => {
             let raw: lean::Selecting = decode("ReplicaSet or StatefulSet", bytes)?;
             let uid = raw.metadata.uid.clone().unwrap_or_default();
             let (namespace, name) = names(raw.metadata)?;
             let selector = selector(raw.spec)?.unwrap_or_default();
-            ClusterObject::Workload { kind: kind.to_owned(), namespace, name, uid, selector }
+            ClusterObject::Workload { kind, namespace, name, uid, selector }
         }
-        "PodDisruptionBudget" => {
+        ClusterObjectKind::Budget => {
             let raw: lean::Budget = decode("PodDisruptionBudget", bytes)?;
             let (namespace, name) = names(raw.metadata)?;
             let status = raw.status.unwrap_or_default();
@@ -53,7 +54,7 @@ pub fn cluster_object(kind: &str, bytes: &[u8]) -> std::result::Result<Option<Cl
                 disrupted: status.disrupted_pods.unwrap_or_default().into_keys().collect(),
             }
         }
-        "PodGroup" => {
+        ClusterObjectKind::PodGroup => {
             let raw: lean::PodGroup = decode("PodGroup", bytes)?;
             let (namespace, name) = names(raw.metadata)?;
             let spec = raw.spec.unwrap_or_default();
@@ -74,17 +75,16 @@ pub fn cluster_object(kind: &str, bytes: &[u8]) -> std::result::Result<Option<Cl
             };
             ClusterObject::PodGroup { namespace, name, min_count, topology_key }
         }
-        "PersistentVolume" => ClusterObject::Volume(storage::volume(bytes)?),
-        "PersistentVolumeClaim" => ClusterObject::Claim(storage::claim(bytes)?),
-        "StorageClass" => ClusterObject::StorageClass(storage::class(bytes)?),
-        "CSINode" => ClusterObject::CsiNode(storage::csi_node(bytes)?),
-        "CSIDriver" => ClusterObject::CsiDriver(storage::csi_driver(bytes)?),
-        "CSIStorageCapacity" => ClusterObject::StorageCapacity(storage::capacity(bytes)?),
-        "ResourceClaim" => ClusterObject::DeviceClaim(device::claim(bytes)?),
-        "ResourceSlice" => ClusterObject::DeviceSlice(device::slice(bytes)?),
-        "DeviceClass" => ClusterObject::DeviceClass(device::class(bytes)?),
-        "VolumeAttachment" => ClusterObject::VolumeAttachment(storage::attachment(bytes)?),
-        _ => return Ok(None),
+        ClusterObjectKind::Volume => ClusterObject::Volume(storage::volume(bytes)?),
+        ClusterObjectKind::Claim => ClusterObject::Claim(storage::claim(bytes)?),
+        ClusterObjectKind::StorageClass => ClusterObject::StorageClass(storage::class(bytes)?),
+        ClusterObjectKind::CsiNode => ClusterObject::CsiNode(storage::csi_node(bytes)?),
+        ClusterObjectKind::CsiDriver => ClusterObject::CsiDriver(storage::csi_driver(bytes)?),
+        ClusterObjectKind::StorageCapacity => ClusterObject::StorageCapacity(storage::capacity(bytes)?),
+        ClusterObjectKind::DeviceClaim => ClusterObject::DeviceClaim(device::claim(bytes)?),
+        ClusterObjectKind::DeviceSlice => ClusterObject::DeviceSlice(device::slice(bytes)?),
+        ClusterObjectKind::DeviceClass => ClusterObject::DeviceClass(device::class(bytes)?),
+        ClusterObjectKind::VolumeAttachment => ClusterObject::VolumeAttachment(storage::attachment(bytes)?),
     }))
 }
 

@@ -3,8 +3,8 @@
 use plimsoll_api::{convert, kueue};
 use plimsoll_config::{kueue as kueue_config, scheduler};
 use plimsoll_engine::{Action, Engine, EngineConfig, Event};
-use plimsoll_state::ObjectEvent;
 use plimsoll_state::{Answer, Duration, Time};
+use plimsoll_state::{ClusterObjectKey, ClusterObjectKind, ObjectEvent};
 use serde_json::Value;
 
 const START: Time = Time::from_seconds(1_930_000_000);
@@ -57,11 +57,14 @@ fn run(engine: &mut Engine, input: &Value) {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (kind, namespace, name) = (text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
         let event = match kind.as_str() {
-            "Node" => ObjectEvent::NodeDelete(name.clone()),
-            "Pod" => ObjectEvent::PodDelete(uid(object)),
-            _ => ObjectEvent::ObjectDelete(kind.clone(), namespace.clone(), name.clone()),
+            "Node" => Some(ObjectEvent::NodeDelete(name.clone())),
+            "Pod" => Some(ObjectEvent::PodDelete(uid(object))),
+            other => ClusterObjectKind::from_name(other).map(|kind| {
+                let (namespace, name) = (namespace.clone(), name.clone());
+                ObjectEvent::ObjectDelete(ClusterObjectKey { kind, namespace, name })
+            }),
         };
-        pending.push(Event::Object(event));
+        pending.extend(event.map(Event::Object));
         pending.extend(kueue::delete_event(&kind, &namespace, &name).map(Event::Queueing));
     }
     engine.step(now, &mut pending, &mut Vec::new());

@@ -22,7 +22,8 @@ pub use changes::{Changed, Changes, Moved, Pair};
 pub use ids::{NodeId, PodId, ShapeId, SpecId};
 pub use labels::Labels;
 pub use node::{Columns, Node, NodeInfo};
-pub use pod::{ClaimStatuses, Extra, OwnerKind, Pod, Shape, Shapes};
+pub use plimsoll_state::model::OwnerKind;
+pub use pod::{ClaimStatuses, Extra, Pod, Shape, Shapes};
 
 pub use view::{NodeColumns, NodeView, PodView};
 

@@ -26,29 +26,6 @@ pub struct Shape {
     pub spec_id: SpecId,
 }
 
-/// A controller that takes part in default spreading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OwnerKind {
-    /// v1 ReplicationController.
-    ReplicationController,
-    /// apps ReplicaSet.
-    ReplicaSet,
-    /// apps StatefulSet.
-    StatefulSet,
-}
-
-impl OwnerKind {
-    /// By API version and kind.
-    pub fn of(api_version: &str, kind: &str) -> Option<Self> {
-        match (api_version, kind) {
-            ("v1", "ReplicationController") => Some(Self::ReplicationController),
-            ("apps/v1", "ReplicaSet") => Some(Self::ReplicaSet),
-            ("apps/v1", "StatefulSet") => Some(Self::StatefulSet),
-            _ => None,
-        }
-    }
-}
-
 /// Names of generated device claims: (name in the pod, claim; `None`: none is needed).
 pub type ClaimStatuses = Box<[(Box<str>, Option<Box<str>>)]>;
 

@@ -3,10 +3,9 @@ use super::super::tests::{binds, node, object, pod, upsert};
 use super::super::{Action, Config};
 use super::*;
 use crate::testing::Event;
-use plimsoll_state::ClusterObject;
-use plimsoll_state::ObjectEvent;
 use plimsoll_state::model;
 use plimsoll_state::time::Time;
+use plimsoll_state::{ClusterObject, ClusterObjectKey, ClusterObjectKind, ObjectEvent};
 
 const GANGS: FeatureGates = FeatureGates { gang_scheduling: true, topology_aware_workload_scheduling: false };
 
@@ -218,9 +217,11 @@ fn gangs_are_bound_whole() {
                     message: "no".into(),
                 }),
                 5 => group(&format!("g{g}"), Some(minimum(g))),
-                6 => {
-                    Event::Object(ObjectEvent::ObjectDelete("PodGroup".into(), "ns".into(), format!("g{g}")))
-                }
+                6 => Event::Object(ObjectEvent::ObjectDelete(ClusterObjectKey {
+                    kind: ClusterObjectKind::PodGroup,
+                    namespace: "ns".into(),
+                    name: format!("g{g}"),
+                })),
                 7 => upsert(pod(&format!("single{}", rng.below(9)), 300)),
                 8 => Event::Object(ObjectEvent::PodDelete(format!("uid-single{}", rng.below(9)))),
                 _ => {

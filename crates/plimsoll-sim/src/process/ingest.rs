@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plimsoll_engine::Event;
 use plimsoll_jobs::Kind as Stored;
-use plimsoll_state::ObjectEvent;
+use plimsoll_state::{ClusterObjectKey, ClusterObjectKind, ObjectEvent};
 use serde_json::Value;
 
 use super::{Process, STOPS};
@@ -85,10 +85,13 @@ impl Process {
                 Delta::Delete(name, uid) => {
                     self.gone(kind, &name, &uid, network);
                     self.known.see(kind, &name.1, None, network.now());
-                    if self.placement && is_of_cluster(kind) {
-                        let (kind, namespace) = (kind.name().to_owned(), name.0.clone());
-                        let event = ObjectEvent::ObjectDelete(kind, namespace, name.1.clone());
-                        self.tell(Event::Object(event), network);
+                    if self.placement
+                        && is_of_cluster(kind)
+                        && let Some(kind) = ClusterObjectKind::from_name(kind.name())
+                    {
+                        let (namespace, name) = name.clone();
+                        let key = ClusterObjectKey { kind, namespace, name };
+                        self.tell(Event::Object(ObjectEvent::ObjectDelete(key)), network);
                     }
                     let event = match kind {
                         Kind::Pod => Some(Event::Object(ObjectEvent::PodDelete(uid))),

@@ -20,7 +20,7 @@ pub use device::{
     ResourceClaim, ResourceSlice,
 };
 pub use node::{ImageState, Node};
-pub use object::{ClusterObject, ObjectEvent};
+pub use object::{ClusterObject, ClusterObjectKey, ClusterObjectKind, ObjectEvent, OwnerKind};
 pub use pod::{
     Affinity, Container, ContainerPort, ContainerStatus, NodeAffinity, OwnerRef, Phase, Pod, PodAffinity,
     PodAffinityTerm, PodClaimSource, PodCondition, PodResourceClaim, PodSpec, PodStatus, PreemptionPolicy,

@@ -27,7 +27,7 @@ pub enum ClusterObject {
     /// A ReplicationController, ReplicaSet or StatefulSet, for default spreading.
     Workload {
         /// Kind.
-        kind: String,
+        kind: OwnerKind,
         /// Namespace.
         namespace: String,
         /// Name.
@@ -83,6 +83,102 @@ pub enum ClusterObject {
     },
 }
 
+/// A controller that takes part in default spreading (upstream `plugins/helper/spread.go`, `DefaultSelector`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OwnerKind {
+    /// v1 ReplicationController.
+    ReplicationController,
+    /// apps ReplicaSet.
+    ReplicaSet,
+    /// apps StatefulSet.
+    StatefulSet,
+}
+
+impl OwnerKind {
+    /// By API version and kind, as owner references name them.
+    pub fn of(api_version: &str, kind: &str) -> Option<Self> {
+        match (api_version, kind) {
+            ("v1", "ReplicationController") => Some(Self::ReplicationController),
+            ("apps/v1", "ReplicaSet") => Some(Self::ReplicaSet),
+            ("apps/v1", "StatefulSet") => Some(Self::StatefulSet),
+            _ => None,
+        }
+    }
+}
+
+/// The kinds of [`ClusterObject`], a variant for each of its variants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClusterObjectKind {
+    /// Namespace.
+    Namespace,
+    /// Service.
+    Service,
+    /// ReplicationController, ReplicaSet or StatefulSet.
+    Workload(OwnerKind),
+    /// PersistentVolume.
+    Volume,
+    /// PersistentVolumeClaim.
+    Claim,
+    /// StorageClass.
+    StorageClass,
+    /// CSINode.
+    CsiNode,
+    /// CSIDriver.
+    CsiDriver,
+    /// CSIStorageCapacity.
+    StorageCapacity,
+    /// VolumeAttachment.
+    VolumeAttachment,
+    /// ResourceClaim.
+    DeviceClaim,
+    /// ResourceSlice.
+    DeviceSlice,
+    /// DeviceClass.
+    DeviceClass,
+    /// PodGroup of `scheduling.k8s.io`.
+    PodGroup,
+    /// PodDisruptionBudget.
+    Budget,
+}
+
+impl ClusterObjectKind {
+    /// By the API's name of the kind. `None`: the scheduler does not read objects of this kind, or it is that of nodes or
+    /// pods, which have events of their own.
+    pub fn from_name(kind: &str) -> Option<Self> {
+        Some(match kind {
+            "Namespace" => Self::Namespace,
+            "Service" => Self::Service,
+            "ReplicationController" => Self::Workload(OwnerKind::ReplicationController),
+            "ReplicaSet" => Self::Workload(OwnerKind::ReplicaSet),
+            "StatefulSet" => Self::Workload(OwnerKind::StatefulSet),
+            "PersistentVolume" => Self::Volume,
+            "PersistentVolumeClaim" => Self::Claim,
+            "StorageClass" => Self::StorageClass,
+            "CSINode" => Self::CsiNode,
+            "CSIDriver" => Self::CsiDriver,
+            "CSIStorageCapacity" => Self::StorageCapacity,
+            "VolumeAttachment" => Self::VolumeAttachment,
+            "ResourceClaim" => Self::DeviceClaim,
+            "ResourceSlice" => Self::DeviceSlice,
+            "DeviceClass" => Self::DeviceClass,
+            "PodGroup" => Self::PodGroup,
+            "PodDisruptionBudget" => Self::Budget,
+            _ => return None,
+        })
+    }
+}
+
+/// Names an object other than a node or pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClusterObjectKey {
+    /// Kind.
+    pub kind: ClusterObjectKind,
+    /// Namespace; empty for cluster scope.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
 /// A change of an object, as the watch reports it. Both halves of the engine handle it: the scheduler all of them,
 /// queueing nodes and pods, for topology-aware scheduling.
 #[derive(Clone, Debug)]
@@ -97,6 +193,6 @@ pub enum ObjectEvent {
     PodDelete(String),
     /// Another object was added or changed.
     ObjectUpsert(Box<ClusterObject>),
-    /// Another object was deleted: kind, namespace (empty for cluster scope), name.
-    ObjectDelete(String, String, String),
+    /// Another object was deleted.
+    ObjectDelete(ClusterObjectKey),
 }
