@@ -329,7 +329,7 @@ mod tests {
         let why = |uid: &str, nominated: Option<&str>| {
             Action::Scheduler(SchedulerAction::Unschedulable {
                 pod: pod(uid),
-                reason: "Unschedulable",
+                reason: plimsoll_scheduler::FailureReason::Unschedulable,
                 message: "0/1 nodes are available".into(),
                 nominated_node: nominated.map(str::to_owned),
             })

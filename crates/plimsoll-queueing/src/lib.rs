@@ -86,6 +86,7 @@ pub use model::{
 };
 pub use report::{QueueStatus, QuotaCell, QuotaNode, ResourceUsage, Waiting};
 pub use run_windows::{Calendar, Chosen, Hours, OUTSIDE, RunWindow, RunWindowStatus};
+pub use update::WorkloadUpdate;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -229,40 +230,27 @@ impl Note {
     }
 }
 
-/// Changes to the status of one workload: one write.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WorkloadUpdate {
-    /// Number of the write; comes back in [`Event::Written`] and [`Event::WriteFailed`].
-    pub id: u64,
-    /// Numbers of earlier writes that this one does as well ([`WorkloadUpdate::coalesce`]); they have the same answer.
-    pub coalesced: Vec<u64>,
+/// What an event is recorded for that comes with no write of its workload's status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordCause {
+    /// The workload preempts another one.
+    Preempted {
+        /// The workload that it preempts.
+        victim: WorkloadKey,
+    },
+    /// The second pass found no place in the topology.
+    SecondPassFailed,
+}
+
+/// An event to be recorded on a workload without writing its status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadEvent {
     /// The workload.
     pub key: WorkloadKey,
-    /// Its UID.
-    pub uid: String,
-    /// Conditions that change, whole.
-    pub conditions: Vec<Condition>,
-    /// Types of conditions that are removed.
-    pub removed_conditions: Vec<String>,
-    /// `Some(Some)` sets `status.admission`, `Some(None)` clears it.
-    pub admission: Option<Option<Box<Admission>>>,
-    /// `Some(Some)` sets `status.requeueState`, `Some(None)` clears it.
-    pub requeue_state: Option<Option<RequeueState>>,
-    /// `Some` replaces `status.admissionChecks` (fields the engine doesn't know are kept per name where
-    /// the state stays the same).
-    pub admission_checks: Option<Vec<AdmissionCheckState>>,
-    /// `Some` replaces `status.resourceRequests`.
-    pub resource_requests: Option<Vec<(String, Resources)>>,
-    /// `Some` replaces `status.schedulingStats.evictions`.
-    pub evictions: Option<Vec<EvictionCount>>,
-    /// `Some` replaces `status.accumulatedPastExecutionTimeSeconds`.
-    pub past_execution_seconds: Option<Option<i32>>,
-    /// `Some` replaces `status.preemptionGates`.
-    pub preemption_gates: Option<Vec<PreemptionGateState>>,
-    /// `Some` replaces `status.unhealthyNodes`.
-    pub unhealthy_nodes: Option<Vec<String>>,
-    /// Events to record once the write is done.
-    pub notes: Vec<Note>,
+    /// What happened.
+    pub cause: RecordCause,
+    /// The event.
+    pub note: Note,
 }
 
 /// Output of queueing: writes and events to be carried out.
@@ -287,8 +275,8 @@ pub enum Action {
         /// UID.
         uid: String,
     },
-    /// Record events on a workload without writing its status.
-    Record(WorkloadKey, Vec<Note>),
+    /// Record an event on a workload without writing its status.
+    Record(Box<WorkloadEvent>),
     /// The status of a ClusterQueue changed.
     ClusterQueueStatus(String, Arc<QueueStatus>),
     /// The status of a LocalQueue (namespace, name) changed.

@@ -1,7 +1,48 @@
 //! Writes to the status of a workload: what differs, what two of them come to, what they do.
 
-use super::model::{Condition, Workload, WorkloadStatus};
-use super::{WorkloadUpdate, cond};
+use plimsoll_state::model::Resources;
+
+use super::model::{
+    Admission, AdmissionCheckState, Condition, EvictionCount, PreemptionGateState, RequeueState, Workload,
+    WorkloadKey, WorkloadStatus,
+};
+use super::{Note, cond};
+
+/// Changes to the status of one workload: one write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkloadUpdate {
+    /// Number of the write; comes back in [`Event::Written`](super::Event::Written) and [`Event::WriteFailed`](super::Event::WriteFailed).
+    pub id: u64,
+    /// Numbers of earlier writes that this one does as well ([`WorkloadUpdate::coalesce`]); they have the same answer.
+    pub coalesced: Vec<u64>,
+    /// The workload.
+    pub key: WorkloadKey,
+    /// Its UID.
+    pub uid: String,
+    /// Conditions that change, whole.
+    pub conditions: Vec<Condition>,
+    /// Types of conditions that are removed.
+    pub removed_conditions: Vec<String>,
+    /// `Some(Some)` sets `status.admission`, `Some(None)` clears it.
+    pub admission: Option<Option<Box<Admission>>>,
+    /// `Some(Some)` sets `status.requeueState`, `Some(None)` clears it.
+    pub requeue_state: Option<Option<RequeueState>>,
+    /// `Some` replaces `status.admissionChecks` (fields the engine doesn't know are kept per name where
+    /// the state stays the same).
+    pub admission_checks: Option<Vec<AdmissionCheckState>>,
+    /// `Some` replaces `status.resourceRequests`.
+    pub resource_requests: Option<Vec<(String, Resources)>>,
+    /// `Some` replaces `status.schedulingStats.evictions`.
+    pub evictions: Option<Vec<EvictionCount>>,
+    /// `Some` replaces `status.accumulatedPastExecutionTimeSeconds`.
+    pub past_execution_seconds: Option<Option<i32>>,
+    /// `Some` replaces `status.preemptionGates`.
+    pub preemption_gates: Option<Vec<PreemptionGateState>>,
+    /// `Some` replaces `status.unhealthyNodes`.
+    pub unhealthy_nodes: Option<Vec<String>>,
+    /// Events to record once the write is done.
+    pub notes: Vec<Note>,
+}
 
 /// The write that turns `old` into the status `wl` has now; `None` when nothing changed.
 pub(crate) fn difference(old: &WorkloadStatus, wl: &Workload) -> Option<WorkloadUpdate> {
@@ -194,7 +235,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::conditions::Edit;
-    use super::super::model::{Admission, EvictionCount, RequeueState};
     use super::*;
     use plimsoll_state::time::Time;
 

@@ -4,8 +4,11 @@
 use plimsoll_api::event::EventRecord;
 use plimsoll_api::json;
 use plimsoll_jobs::plan::REPORTING_CONTROLLER;
-use plimsoll_queueing::{Action as QueueAction, Admission, Condition, WorkloadKey, WorkloadUpdate, cond};
-use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent, PodRef};
+use plimsoll_queueing::{
+    Action as QueueAction, Admission, Condition, RecordCause, WorkloadEvent, WorkloadKey, WorkloadUpdate,
+    cond,
+};
+use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent, FailureReason, PodRef};
 use serde_json::Value;
 use tracing::{Level, Span, debug, enabled, info, info_span, warn};
 
@@ -103,26 +106,17 @@ pub fn unwritten(key: &WorkloadKey, error: &str) {
     warn!(workload = %key, err = error, "Failed to update the status of the workload");
 }
 
-/// A workload has been preempted: the engine's note about it on the preemptor.
-pub fn noted(key: &WorkloadKey, notes: &[plimsoll_queueing::Note]) {
-    if !enabled!(Level::INFO) {
-        return;
-    }
-    for note in notes {
-        match victim(&note.message).filter(|_| note.reason == "PreemptedWorkload") {
-            Some(victim) => {
-                info!(preemptingWorkload = %key, targetWorkload = victim, detail = note.message, "Preempted");
-            }
-            None => {
-                info!(workload = %key, reason = note.reason, detail = note.message, "Event of the workload");
-            }
+/// An event of a workload whose status is not written: on the preemptor, that it has preempted another one.
+pub fn noted(event: &WorkloadEvent) {
+    let WorkloadEvent { key, cause, note } = event;
+    match cause {
+        RecordCause::Preempted { victim } => {
+            info!(preemptingWorkload = %key, targetWorkload = %victim, detail = note.message, "Preempted");
+        }
+        RecordCause::SecondPassFailed => {
+            info!(workload = %key, reason = note.reason, detail = note.message, "Event of the workload");
         }
     }
-}
-
-/// The victim that the note's text begins with.
-fn victim(message: &str) -> Option<&str> {
-    message.strip_prefix("Preempted workload ")?.split(' ').next()
 }
 
 /// An action of queueing has been carried out that has no answer of its own.
@@ -132,7 +126,12 @@ pub fn queued(action: &QueueAction) {
         QueueAction::FailPod { namespace, name, .. } => info!(
             pod = %format_args!("{namespace}/{name}"), "Terminated a pod that waited for a node on which it can't start"
         ),
-        _ => {}
+        QueueAction::UpdateWorkload(_)
+        | QueueAction::Record(..)
+        | QueueAction::ClusterQueueStatus(..)
+        | QueueAction::LocalQueueStatus(..)
+        | QueueAction::CohortStatus(..)
+        | QueueAction::RunWindowStatus(..) => {}
     }
 }
 
@@ -142,7 +141,10 @@ pub fn bound(pod: &PodRef, node: &str, answer: &SchedulerEvent) {
         SchedulerEvent::BindFailed { message, .. } => {
             warn!(pod = %Pod(pod), node, err = message, "Failed to bind pod");
         }
-        _ => info!(pod = %Pod(pod), node, "Successfully bound pod to node"),
+        SchedulerEvent::Bound(_)
+        | SchedulerEvent::Prepared(_)
+        | SchedulerEvent::Extended { .. }
+        | SchedulerEvent::Answered { .. } => info!(pod = %Pod(pod), node, "Successfully bound pod to node"),
     }
 }
 
@@ -151,18 +153,25 @@ pub fn placed(action: &SchedulerAction) {
     match action {
         SchedulerAction::Unschedulable { pod, reason, message, nominated_node } => {
             let nominated = nominated_node.as_deref().unwrap_or_default();
-            match *reason {
-                "Unschedulable" => info!(
+            match reason {
+                FailureReason::Unschedulable => info!(
                     pod = %Pod(pod), err = message, nominatedNode = nominated,
                     "Unable to schedule pod; no fit; waiting"
                 ),
-                _ => warn!(pod = %Pod(pod), err = message, "Error scheduling pod; retrying"),
+                FailureReason::SchedulerError => {
+                    warn!(pod = %Pod(pod), err = message, "Error scheduling pod; retrying");
+                }
             }
         }
         SchedulerAction::Preempt { victim, preemptor, .. } => {
             info!(preemptor = %Pod(preemptor), victim = %Pod(victim), "Preemptor Pod preempted victim Pod");
         }
-        _ => {}
+        SchedulerAction::Bind { .. }
+        | SchedulerAction::Prepare { .. }
+        | SchedulerAction::Extend { .. }
+        | SchedulerAction::ClearNomination { .. }
+        | SchedulerAction::ReleaseClaims { .. }
+        | SchedulerAction::Record { .. } => {}
     }
 }
 
@@ -199,12 +208,5 @@ mod tests {
         object["status"]["conditions"] = json!([reserved, at("Requeued", "2026-01-01T00:00:50Z")]);
         assert_eq!(waited(&object), 10);
         assert_eq!(waited(&json!({})), 0);
-    }
-
-    #[test]
-    fn victims_are_found_in_the_engines_note() {
-        let text = "Preempted workload ns/low (UID: 1) in ClusterQueue main; preemptor effective priority: 5";
-        assert_eq!(victim(text), Some("ns/low"));
-        assert_eq!(victim("Quota reserved"), None);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_api::execution::{self, Outcome, Step};
 use plimsoll_api::lanes::{Group, Lane, Lanes, explains};
 use plimsoll_engine::{Action, Event};
-use plimsoll_queueing::{Action as QueueAction, Event as QueueEvent, WorkloadUpdate};
+use plimsoll_queueing::{Action as QueueAction, Event as QueueEvent, WorkloadEvent, WorkloadUpdate};
 use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent};
 use plimsoll_state::Answer;
 use tokio::sync::mpsc;
@@ -202,13 +202,14 @@ async fn may_explain(waiting: [bool; Group::ALL.len()], context: &Context) {
 /// Passes on what is not a request of its own.
 fn pass_on(action: &Action, context: &Context) {
     match action {
-        Action::Scheduler(SchedulerAction::Record { pod, note }) => {
+        Action::Scheduler(SchedulerAction::Record { pod, note, .. }) => {
             context.recorder.record(execution::pod_event(pod, note));
         }
-        Action::Queueing(QueueAction::Record(key, notes)) => {
-            decisions::noted(key, notes);
+        Action::Queueing(QueueAction::Record(event)) => {
+            let WorkloadEvent { key, cause: _, note } = &**event;
+            decisions::noted(event);
             let object = context.cache.get(Kind::Workload, &key.namespace, &key.name);
-            for event in execution::workload_events(key, notes, object.as_deref()) {
+            for event in execution::workload_events(key, std::slice::from_ref(note), object.as_deref()) {
                 context.recorder.record(event);
             }
         }

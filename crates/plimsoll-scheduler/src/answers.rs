@@ -165,7 +165,7 @@ impl Scheduler {
                     return Wanted::Later;
                 }
                 let owes = self.repeats.rows.get(key).is_some_and(|r| r.owes_nomination);
-                if row.condition == condition_hash(reason, message) {
+                if row.condition == condition_hash(*reason, message) {
                     let nominated_node = (owes || nominated_node.is_some()).then(|| self.nominated_name(id));
                     let (pod, reason, message) = (pod.clone(), *reason, message.clone());
                     return Wanted::Write(Action::Unschedulable { pod, reason, message, nominated_node });

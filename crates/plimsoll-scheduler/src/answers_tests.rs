@@ -39,7 +39,7 @@ struct Broken {
 #[derive(Clone, Debug)]
 struct Stored {
     pod: Pod,
-    why: Option<(&'static str, String)>,
+    why: Option<(crate::FailureReason, String)>,
 }
 
 struct World {
@@ -172,7 +172,7 @@ impl World {
             }
             let id = self.placement.cluster.pod_by_uid(uid).expect("known");
             let row = self.placement.queue.get(id).expect("queued");
-            let shown = stored.why.as_ref().map(|(reason, text)| condition_hash(reason, text));
+            let shown = stored.why.as_ref().map(|(reason, text)| condition_hash(*reason, text));
             assert_eq!(shown, Some(row.condition), "{uid}: {:?}", stored.why);
             let nominated = self.placement.cluster.pods[id].nominated;
             let name = nominated

@@ -2,8 +2,9 @@
 
 use super::cluster::PodId;
 use super::framework::{AssumedPod, BindResult, CycleState, PluginId, RemoteCall};
+use super::record::RecordCause;
 use super::runner::Runner;
-use super::{Action, DeviceGrant, ExtenderAnswer, ExtenderCall, Note, Scheduler};
+use super::{Action, DeviceGrant, ExtenderAnswer, ExtenderCall, Scheduler};
 use plimsoll_state::cast::index32;
 
 /// An assumed pod: counted on its node, not bound yet.
@@ -141,7 +142,7 @@ impl Scheduler {
         let pod = self.pod_ref(id);
         let node = self.cluster.strings.text(self.cluster.nodes[node].name);
         let message = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
-        let note = Note { warning: false, reason: "Scheduled", action: "Binding", message };
-        self.outbox.push(Action::Record { pod, note });
+        let cause = RecordCause::Scheduled;
+        self.outbox.push(Action::Record { pod, cause, note: cause.note(message) });
     }
 }

@@ -10,7 +10,8 @@ use super::plugins::preemption::{self, DryRuns};
 use super::post_filter;
 use super::queue::Stage;
 use super::ranked::Rank;
-use super::{Action, Note, PodRef, Scheduler};
+use super::record::{FailureReason, RecordCause};
+use super::{Action, Scheduler};
 use plimsoll_state::rng::Rng;
 use plimsoll_state::time::Time;
 use std::hash::BuildHasher;
@@ -68,7 +69,7 @@ impl Scheduler {
     fn schedule(&mut self, id: PodId) {
         if self.cluster.pods[id].deleting {
             let text = format!("skip schedule deleting pod: {}", self.cluster.pod_name(id));
-            self.record(id, true, "FailedScheduling", "Scheduling", &text);
+            self.record(id, RecordCause::Deleting, &text);
             self.queue.remove(id);
             return;
         }
@@ -136,11 +137,16 @@ impl Scheduler {
             }
             Outcome::Error(text) => {
                 let nominated = self.clear_nomination(id);
-                self.failed(id, "SchedulerError", &text, nominated);
+                self.failed(id, FailureReason::SchedulerError, &text, nominated);
             }
             Outcome::NoNodes => {
                 let nominated = self.clear_nomination(id);
-                self.failed(id, "Unschedulable", "no nodes available to schedule pods", nominated);
+                self.failed(
+                    id,
+                    FailureReason::Unschedulable,
+                    "no nodes available to schedule pods",
+                    nominated,
+                );
             }
         }
     }
@@ -200,7 +206,7 @@ impl Scheduler {
             }
             None => None,
         };
-        self.failed(id, "Unschedulable", &text, nominated);
+        self.failed(id, FailureReason::Unschedulable, &text, nominated);
     }
 
     /// Asks for the deletion of the victims.
@@ -234,8 +240,8 @@ impl Scheduler {
                     message: format!("{scheduler}: preempting to accommodate a higher priority pod"),
                 });
             }
-            let note = Note { warning: false, reason: "Preempted", action: "Preempting", message };
-            self.outbox.push(Action::Record { pod, note });
+            let cause = RecordCause::Preempted;
+            self.outbox.push(Action::Record { pod, cause, note: cause.note(message) });
         }
         let nominated = self.cluster.nodes[candidate.node].nominated.clone();
         for other in nominated.into_iter().filter(|p| *p != id) {
@@ -264,8 +270,8 @@ impl Scheduler {
     }
 
     /// Puts a pod back after a failed attempt and reports it.
-    pub(super) fn failed(&mut self, id: PodId, reason: &'static str, text: &str, nominated: Option<String>) {
-        self.record(id, true, "FailedScheduling", "Scheduling", text);
+    pub(super) fn failed(&mut self, id: PodId, reason: FailureReason, text: &str, nominated: Option<String>) {
+        self.record(id, RecordCause::Failed(reason), text);
         let condition = condition_hash(reason, text);
         let now = self.now;
         let nominated = nominated.or_else(|| self.owed_nomination(id));
@@ -295,16 +301,15 @@ impl Scheduler {
         }
     }
 
-    fn record(&mut self, id: PodId, warning: bool, reason: &'static str, action: &'static str, text: &str) {
-        let pod: PodRef = self.pod_ref(id);
-        let note = Note { warning, reason, action, message: truncate_note(text) };
-        self.outbox.push(Action::Record { pod, note });
+    fn record(&mut self, id: PodId, cause: RecordCause, text: &str) {
+        let pod = self.pod_ref(id);
+        self.outbox.push(Action::Record { pod, cause, note: cause.note(truncate_note(text)) });
     }
 }
 
 /// What is remembered of a condition that was written.
-pub(super) fn condition_hash(reason: &str, text: &str) -> u64 {
-    foldhash::fast::FixedState::with_seed(1).hash_one((reason, text)) | 1
+pub(super) fn condition_hash(reason: FailureReason, text: &str) -> u64 {
+    foldhash::fast::FixedState::with_seed(1).hash_one((reason.as_str(), text)) | 1
 }
 
 /// How the search for a node ended.

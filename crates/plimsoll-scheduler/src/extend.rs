@@ -11,6 +11,7 @@ use super::framework::{Code, ExtensionPoint, Incoming, PluginId, Reason, RemoteC
 use super::message::Failure;
 use super::plugins::preemption;
 use super::queue::Stage;
+use super::record::FailureReason;
 use super::runner::Runner;
 use super::{Action, Scheduler};
 use plimsoll_state::intern::{Map, Sym};
@@ -67,14 +68,19 @@ impl Scheduler {
     pub(super) fn extend(&mut self, id: PodId, skip_nominated: bool) {
         let Some(profile) = self.runner_of(id) else { return };
         if self.cluster.node_count == 0 {
-            return self.failed(id, "Unschedulable", "no nodes available to schedule pods", None);
+            return self.failed(
+                id,
+                FailureReason::Unschedulable,
+                "no nodes available to schedule pods",
+                None,
+            );
         }
         self.in_flight_events.entry(id).or_default();
         let incoming = Incoming::new(&self.cluster, id);
         let mut cycle = Cycle::pre_filter(&self.runners[profile], &self.cluster, incoming);
         let (verdicts, nominated_first) = match filter(&mut cycle, &mut self.cluster, skip_nominated) {
             Ok(found) => found,
-            Err(text) => return self.failed(id, "SchedulerError", &text, None),
+            Err(text) => return self.failed(id, FailureReason::SchedulerError, &text, None),
         };
         let names = |(n, s): &(NodeId, Status)| s.is_success().then(|| self.cluster.nodes[*n].name);
         let feasible: Vec<Sym> = verdicts.iter().filter_map(names).collect();
@@ -200,7 +206,7 @@ impl Scheduler {
         let mut cycle = Cycle::pre_filter(&self.runners[profile], &self.cluster, incoming);
         let mut verdicts = match filter(&mut cycle, &mut self.cluster, true) {
             Ok((verdicts, _)) => verdicts,
-            Err(text) => return self.failed(id, "SchedulerError", &text, None),
+            Err(text) => return self.failed(id, FailureReason::SchedulerError, &text, None),
         };
         let by_name: Map<Sym, Status> = ext.rejected.iter().cloned().collect();
         for (node, status) in verdicts.iter_mut().filter(|(_, s)| s.is_success()) {
@@ -387,7 +393,7 @@ impl Scheduler {
 
     fn break_off(&mut self, text: &str) {
         if let Some(ext) = self.extending.take() {
-            self.failed(ext.id, "SchedulerError", text, None);
+            self.failed(ext.id, FailureReason::SchedulerError, text, None);
         }
     }
 

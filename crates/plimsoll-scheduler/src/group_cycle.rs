@@ -8,6 +8,7 @@ use super::cluster::{NodeId, PodId};
 use super::decide::Outcome;
 use super::permit::{Back, Permitted};
 use super::queue::Stage;
+use super::record::FailureReason;
 use std::cmp::Reverse;
 
 /// How the group's cycle went.
@@ -82,7 +83,7 @@ impl Scheduler {
     /// One cycle for all pods of a group.
     pub(super) fn schedule_group(&mut self, pods: &[PodId]) {
         if let Some(text) = self.several_schedulers(pods) {
-            return self.group_failed(pods, "SchedulerError", &text);
+            return self.group_failed(pods, FailureReason::SchedulerError, &text);
         }
         self.waiting.in_group_cycle = true;
         let progress = self.place_group(pods);
@@ -90,13 +91,13 @@ impl Scheduler {
         match progress {
             Ok(progress) if progress.reached && !progress.error => self.bind_group(progress),
             Ok(progress) => self.give_group_back(progress),
-            Err(Unplaced::Rejected(text)) => self.group_failed(pods, "Unschedulable", &text),
-            Err(Unplaced::Error(text)) => self.group_failed(pods, "SchedulerError", &text),
+            Err(Unplaced::Rejected(text)) => self.group_failed(pods, FailureReason::Unschedulable, &text),
+            Err(Unplaced::Error(text)) => self.group_failed(pods, FailureReason::SchedulerError, &text),
         }
         self.group_cycle.clear();
     }
 
-    fn group_failed(&mut self, pods: &[PodId], reason: &'static str, text: &str) {
+    fn group_failed(&mut self, pods: &[PodId], reason: FailureReason, text: &str) {
         for id in pods {
             self.failed(*id, reason, text, None);
         }
@@ -183,7 +184,7 @@ impl Scheduler {
         }
         for id in progress.placed {
             if self.queue.get(id).is_some_and(|q| q.stage == Stage::InFlight) {
-                self.failed(id, "Unschedulable", text, None);
+                self.failed(id, FailureReason::Unschedulable, text, None);
             }
         }
     }

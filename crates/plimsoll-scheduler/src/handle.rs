@@ -9,6 +9,7 @@ use super::events::{
 };
 use super::framework::PluginId;
 use super::queue::Stage;
+use super::record::FailureReason;
 use super::{Event, Scheduler};
 use plimsoll_state::ObjectEvent;
 use plimsoll_state::cast::index32;
@@ -384,7 +385,7 @@ impl Scheduler {
             (None, None) => message.to_owned(),
         };
         let nominated = self.clear_nomination(id);
-        self.failed(id, "SchedulerError", &text, nominated);
+        self.failed(id, FailureReason::SchedulerError, &text, nominated);
     }
 
     /// Requeues the pods that the event may make schedulable (upstream `MoveAllToActiveOrBackoffQueue`).

@@ -42,6 +42,7 @@ mod pre_bind;
 mod queue;
 mod ranked;
 mod rebuild;
+mod record;
 mod runner;
 mod sweep;
 mod victims;
@@ -54,6 +55,7 @@ pub use framework::{
 };
 pub use hints::Seen;
 pub use queue::{Backoff, QueueCounts};
+pub use record::{FailureReason, Note, RecordCause};
 
 use cluster::{Cluster, PodId};
 use plimsoll_state::Answer;
@@ -135,19 +137,6 @@ pub enum Event {
         /// What became of it.
         answer: Answer,
     },
-}
-
-/// A Kubernetes event to be recorded about a pod or workload.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// Whether it is a `Warning`; otherwise `Normal`.
-    pub warning: bool,
-    /// Reason, such as `FailedScheduling`.
-    pub reason: &'static str,
-    /// Action, such as `Scheduling`.
-    pub action: &'static str,
-    /// Text.
-    pub message: String,
 }
 
 /// Names a pod.
@@ -239,8 +228,8 @@ pub enum Action {
     Unschedulable {
         /// The pod.
         pod: PodRef,
-        /// Condition reason: `Unschedulable` or `SchedulerError`.
-        reason: &'static str,
+        /// Condition reason.
+        reason: FailureReason,
         /// Full message.
         message: String,
         /// `Some("")` clears the nomination, `None` leaves it.
@@ -276,6 +265,8 @@ pub enum Action {
         /// The pod.
         pod: PodRef,
         /// What happened.
+        cause: RecordCause,
+        /// The event, as `cause` says it.
         note: Note,
     },
 }

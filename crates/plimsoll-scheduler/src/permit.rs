@@ -7,6 +7,7 @@ use super::events::{ActionType, ClusterEvent, EventResource, Payload, PodSnapsho
 use super::framework::{AssumedPod, CycleState, Released, Status};
 use super::message::Fit;
 use super::queue::Stage;
+use super::record::FailureReason;
 use super::{PreBindWork, Scheduler};
 
 /// Outcome of Permit for a pod that is not rejected.
@@ -152,7 +153,7 @@ impl Scheduler {
                 }
                 let mut fit = Fit { nodes: 1, ..Fit::default() };
                 fit.count(&status, 1, &self.cluster.strings);
-                self.failed(id, "Unschedulable", &fit.short(), nominated);
+                self.failed(id, FailureReason::Unschedulable, &fit.short(), nominated);
                 // After the failure, and not for the pod itself: its own leaving helps it nothing.
                 if let Some(change) = change {
                     self.changed_for(&change, |_, other| other != id);
@@ -162,7 +163,7 @@ impl Scheduler {
                 if let Some(change) = change {
                     self.changed(&change);
                 }
-                self.failed(id, "SchedulerError", &text, nominated);
+                self.failed(id, FailureReason::SchedulerError, &text, nominated);
             }
         }
     }

@@ -272,7 +272,7 @@ fn a_failure_ends_the_nomination() {
         vec![Event::Answer(crate::Event::BindFailed { uid: "uid-p".into(), message: "no".into() })],
     );
     let cleared = out.iter().any(|a| {
-        matches!(a, Action::Unschedulable { nominated_node: Some(n), reason: "SchedulerError", .. } if n.is_empty())
+        matches!(a, Action::Unschedulable { nominated_node: Some(n), reason: crate::FailureReason::SchedulerError, .. } if n.is_empty())
     });
     assert!(cleared, "{out:?}");
 }

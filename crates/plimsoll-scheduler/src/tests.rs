@@ -66,7 +66,7 @@ pub(super) fn binds(actions: &[Action]) -> Vec<(String, String)> {
 
 pub(super) fn message(actions: &[Action]) -> Option<(&'static str, String)> {
     actions.iter().find_map(|a| match a {
-        Action::Unschedulable { reason, message, .. } => Some((*reason, message.clone())),
+        Action::Unschedulable { reason, message, .. } => Some((reason.as_str(), message.clone())),
         _ => None,
     })
 }

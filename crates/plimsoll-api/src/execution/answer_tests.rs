@@ -28,7 +28,7 @@ fn action(kind: u8, object: u8, number: u64) -> Action {
         }
         2 | 3 => place(SchedulerAction::Unschedulable {
             pod: pod(),
-            reason: "Unschedulable",
+            reason: plimsoll_scheduler::FailureReason::Unschedulable,
             message: number.to_string(),
             nominated_node: (kind == 3).then(|| "n".into()),
         }),

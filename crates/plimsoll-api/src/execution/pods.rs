@@ -69,7 +69,7 @@ pub(super) fn begin(action: SchedulerAction, now: Time) -> Step {
     match &action {
         SchedulerAction::Unschedulable { pod, reason, message, nominated_node } => {
             let mut status = json!({"conditions": [{
-                "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
+                "type": "PodScheduled", "status": "False", "reason": reason.as_str(), "message": message,
                 "lastProbeTime": null, "lastTransitionTime": since,
             }]});
             if let Some(node) = nominated_node {

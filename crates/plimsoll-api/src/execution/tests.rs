@@ -433,7 +433,8 @@ fn every_refused_action_that_waits_for_an_answer_gets_one() {
         action: "Binding",
         message: String::new(),
     };
-    let record = Action::Scheduler(SchedulerAction::Record { pod: pod(), note });
+    let cause = plimsoll_scheduler::RecordCause::Scheduled;
+    let record = Action::Scheduler(SchedulerAction::Record { pod: pod(), cause, note });
     assert!(refuse(&record, "no").is_empty());
     assert!(begin(record, None, NOW).is_err());
 }

@@ -8,7 +8,7 @@ use crate::account::is_admissible;
 use crate::ids::{ClusterQueueId, WorkloadId};
 use crate::model::{Admission, CheckState, Delayed, PodSetAssignment, QueueingStrategy, Workload};
 use crate::reserved_nodes;
-use crate::{Action, Note, cond};
+use crate::{Action, Note, RecordCause, WorkloadEvent, cond};
 use plimsoll_state::time::{Duration, Time};
 
 /// When a search among flavors starts anew that ended with flavors tried before others gave something back. In Kueue
@@ -208,6 +208,7 @@ impl Queueing {
             ),
         };
         let key = preemptor.obj.key.clone();
+        let cause = RecordCause::Preempted { victim: victim.obj.key.clone() };
         let note = |reason: &str, message: String| Note { warning: false, reason: reason.into(), message };
         let notes = vec![
             note("EvictedDueToPreempted", message.clone()),
@@ -218,7 +219,7 @@ impl Queueing {
             edit.set(cond::PREEMPTED, true, t.reason.as_str(), &message);
             edit.evict("Preempted", "", &message);
         });
-        self.out.push(Action::Record(key, vec![told]));
+        self.out.push(Action::Record(Box::new(WorkloadEvent { key, cause, note: told })));
         true
     }
 

@@ -10,7 +10,7 @@ use crate::Queueing;
 use crate::ids::{ClusterQueueId, WorkloadId};
 use crate::model::Admission;
 use crate::state::WorkloadInfo;
-use crate::{Action, CheckState, Note};
+use crate::{Action, CheckState, Note, RecordCause, WorkloadEvent};
 use plimsoll_state::time::{Duration, Time};
 
 /// The longest wait before another attempt, in seconds; the first takes one.
@@ -76,7 +76,8 @@ impl Queueing {
         let next = attempt.saturating_add(1);
         self.second.0.insert(id, (now.plus(wait(next)), next));
         let note = Note { warning: true, reason: "SecondPassFailed".into(), message };
-        self.out.push(Action::Record(key, vec![note]));
+        let event = WorkloadEvent { key, cause: RecordCause::SecondPassFailed, note };
+        self.out.push(Action::Record(Box::new(event)));
     }
 
     /// Ends a workload for one of whose nodes there is no other.

@@ -216,7 +216,7 @@ impl Harness {
                             answers.push(Event::WorkloadStopped(u.key.clone()));
                         }
                     }
-                    engine::Action::Queueing(Action::Record(_, notes)) => self.notes.extend(notes),
+                    engine::Action::Queueing(Action::Record(event)) => self.notes.push(event.note),
                     engine::Action::Queueing(action @ Action::FailPod { .. }) => {
                         let answer = if self.broken { Answer::Failed("no".into()) } else { Answer::Done };
                         if let (Action::FailPod { name, .. }, false) = (&action, self.broken) {

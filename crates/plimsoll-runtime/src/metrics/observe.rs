@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use plimsoll_engine::{Action, Event};
 use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
-use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent, QueueCounts};
+use plimsoll_scheduler::{
+    Action as SchedulerAction, Event as SchedulerEvent, FailureReason, QueueCounts, RecordCause,
+};
 use plimsoll_state::Time;
 use plimsoll_state::model::Pod;
 
@@ -33,6 +35,13 @@ enum Outcome {
 }
 
 impl Outcome {
+    const fn of(reason: FailureReason) -> Self {
+        match reason {
+            FailureReason::Unschedulable => Self::Unschedulable,
+            FailureReason::SchedulerError => Self::Error,
+        }
+    }
+
     const fn word(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -181,17 +190,20 @@ impl Observer {
                 SchedulerAction::Bind { pod, .. } | SchedulerAction::Prepare { pod, .. } => {
                     decided.push((&pod.uid, Outcome::Scheduled));
                 }
-                SchedulerAction::Record { pod, note } if note.reason == "FailedScheduling" => {
-                    if note.message.starts_with("skip schedule deleting pod") {
-                        continue;
-                    }
-                    let error = note.message.starts_with("running ");
-                    decided.push((&pod.uid, if error { Outcome::Error } else { Outcome::Unschedulable }));
+                SchedulerAction::Record { pod, cause: RecordCause::Failed(reason), .. } => {
+                    decided.push((&pod.uid, Outcome::of(*reason)));
                 }
                 SchedulerAction::Preempt { preemptor, .. } => {
                     *victims.entry(&preemptor.uid).or_insert(0) += 1;
                 }
-                _ => {}
+                SchedulerAction::Record {
+                    cause: RecordCause::Scheduled | RecordCause::Preempted | RecordCause::Deleting,
+                    ..
+                }
+                | SchedulerAction::Extend { .. }
+                | SchedulerAction::Unschedulable { .. }
+                | SchedulerAction::ClearNomination { .. }
+                | SchedulerAction::ReleaseClaims { .. } => {}
             }
         }
         for n in victims.into_values() {
@@ -341,10 +353,10 @@ mod tests {
         PodRef { uid: uid.into(), namespace: "ns".into(), name: uid.into() }
     }
 
-    fn failed(uid: &str, message: &str) -> Action {
-        let note =
-            Note { warning: true, reason: "FailedScheduling", action: "Scheduling", message: message.into() };
-        Action::Scheduler(SchedulerAction::Record { pod: named(uid), note })
+    fn failed(uid: &str, cause: RecordCause) -> Action {
+        let (reason, action) = ("FailedScheduling", "Scheduling");
+        let note = Note { warning: true, reason, action, message: String::new() };
+        Action::Scheduler(SchedulerAction::Record { pod: named(uid), cause, note })
     }
 
     fn show(observer: &Observer) -> String {
@@ -362,7 +374,11 @@ mod tests {
         o.event(&pod("a", &[], ""), s(100));
         o.event(&pod("b", &[], ""), s(100));
         o.step(
-            &[failed("a", "0/4 nodes are available: x"), failed("b", "running PreFilter plugin")],
+            &[
+                failed("a", RecordCause::Failed(FailureReason::Unschedulable)),
+                failed("b", RecordCause::Failed(FailureReason::SchedulerError)),
+                failed("b", RecordCause::Deleting),
+            ],
             Duration::ZERO,
         );
         let bind = SchedulerAction::Bind { pod: named("a"), node: "n".into() };

@@ -85,7 +85,7 @@ fn bound(actions: &[Action]) -> Option<String> {
 
 fn told(actions: &[Action]) -> (&'static str, String) {
     let found = actions.iter().find_map(|a| match a {
-        Action::Unschedulable { reason, message, .. } => Some((*reason, message.clone())),
+        Action::Unschedulable { reason, message, .. } => Some((reason.as_str(), message.clone())),
         _ => None,
     });
     found.unwrap_or_else(|| panic!("nothing is told: {actions:?}"))

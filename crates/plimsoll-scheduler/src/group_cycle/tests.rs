@@ -53,7 +53,7 @@ fn gate(p: &mut Scheduler, uid: &str) -> Option<String> {
 fn texts(actions: &[Action]) -> Vec<(String, &'static str, String)> {
     let text = |a: &Action| match a {
         Action::Unschedulable { pod, reason, message, .. } => {
-            Some((pod.name.clone(), *reason, message.clone()))
+            Some((pod.name.clone(), reason.as_str(), message.clone()))
         }
         _ => None,
     };

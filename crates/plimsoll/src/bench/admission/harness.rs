@@ -175,9 +175,7 @@ impl<'a> Harness<'a> {
         for action in actions {
             match action {
                 Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(_)) => self.server.push(action),
-                Action::Queueing(plimsoll_queueing::Action::Record(_, notes)) => {
-                    self.server.events(notes.len(), self.now);
-                }
+                Action::Queueing(plimsoll_queueing::Action::Record(..)) => self.server.events(1, self.now),
                 Action::Queueing(plimsoll_queueing::Action::ClusterQueueStatus(name, _)) => {
                     self.server.status(name, self.now);
                 }
