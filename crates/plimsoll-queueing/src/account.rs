@@ -336,9 +336,15 @@ impl Queueing {
                 pending.insert_inadmissible(rank, scheduling_hash, lq);
             }
             Some(QueuePosition::Active) => pending.activate(rank, scheduling_hash, lq),
-            _ if !ready => pending.delay(id),
-            _ if stopped => pending.insert_inadmissible(rank, scheduling_hash, lq),
-            _ => pending.activate(rank, scheduling_hash, lq),
+            Some(QueuePosition::Inadmissible | QueuePosition::Delayed) | None => {
+                if !ready {
+                    pending.delay(id);
+                } else if stopped {
+                    pending.insert_inadmissible(rank, scheduling_hash, lq);
+                } else {
+                    pending.activate(rank, scheduling_hash, lq);
+                }
+            }
         }
         let in_turn = pending.position(id) == Some(QueuePosition::Active);
         if let Some(wl) = self.wl_mut(id)

@@ -218,11 +218,11 @@ impl Queueing {
         let spec = lq.spec.as_ref()?;
         let cq = lq.cq.filter(|&c| self.cq(c).spec.is_some());
         let cant = "Can't submit new workloads to clusterQueue";
-        let (active, reason, message) = match cq {
-            _ if spec.stop_policy != StopPolicy::None => (false, "Stopped", "LocalQueue is stopped"),
-            None => (false, "ClusterQueueDoesNotExist", cant),
-            Some(c) if !self.cq(c).is_active() => (false, "ClusterQueueIsInactive", cant),
-            Some(_) => (true, "Ready", "Can submit new workloads to localQueue"),
+        let (active, reason, message) = match (spec.stop_policy, cq) {
+            (StopPolicy::Hold | StopPolicy::HoldAndDrain, _) => (false, "Stopped", "LocalQueue is stopped"),
+            (StopPolicy::None, None) => (false, "ClusterQueueDoesNotExist", cant),
+            (StopPolicy::None, Some(c)) if !self.cq(c).is_active() => (false, "ClusterQueueIsInactive", cant),
+            (StopPolicy::None, Some(_)) => (true, "Ready", "Can submit new workloads to localQueue"),
         };
         let list = |used: &BTreeMap<FlavorResource, Exact>| {
             let columns = cq.into_iter().flat_map(|c| self.columns_of(c));

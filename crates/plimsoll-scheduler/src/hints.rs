@@ -39,6 +39,29 @@ pub enum Seen {
     Object(Box<ClusterObject>),
 }
 
+impl Seen {
+    fn node(&self) -> Option<&model::Node> {
+        match self {
+            Self::Node(node) => Some(node),
+            Self::Pod(_) | Self::Object(_) => None,
+        }
+    }
+
+    fn pod(&self) -> Option<&model::Pod> {
+        match self {
+            Self::Pod(pod) => Some(pod),
+            Self::Node(_) | Self::Object(_) => None,
+        }
+    }
+
+    fn object(&self) -> Option<&ClusterObject> {
+        match self {
+            Self::Object(object) => Some(object),
+            Self::Node(_) | Self::Pod(_) => None,
+        }
+    }
+}
+
 impl Scheduler {
     /// Whether an event would make a waiting pod worth another try, if `plugin` had rejected it.
     ///
@@ -66,27 +89,18 @@ impl Scheduler {
             Seen::Node(n) => {
                 let strings = &mut self.cluster.strings;
                 let name = strings.intern(&n.name);
-                let mut info = |s: Option<&Seen>| match s {
-                    Some(Seen::Node(n)) => Some(Arc::new(NodeInfo::new(n, strings))),
-                    _ => None,
-                };
+                let mut info = |s: Option<&Seen>| Some(Arc::new(NodeInfo::new(s?.node()?, strings)));
                 Payload::Node { name, old: info(old), new: info(new) }
             }
             Seen::Pod(p) => {
                 // A pod that is not in the cluster gets a number that no row has.
                 let id = self.cluster.pod_by_uid(&p.uid).unwrap_or(PodId(u32::MAX));
-                let mut view = |s: Option<&Seen>| match s {
-                    Some(Seen::Pod(p)) => Some(Box::new(self.view(p))),
-                    _ => None,
-                };
+                let mut view = |s: Option<&Seen>| Some(Box::new(self.view(s?.pod()?)));
                 let (old, new) = (view(old), view(new));
                 Payload::Pod { id, old, new }
             }
             Seen::Object(_) => {
-                let object = |s: Option<&'_ Seen>| match s {
-                    Some(Seen::Object(o)) => Some((**o).clone()),
-                    _ => None,
-                };
+                let object = |s: Option<&Seen>| s?.object().cloned();
                 let (old, new) = (object(old), object(new));
                 Payload::Object(object_pair(&mut self.cluster, old.as_ref(), new.as_ref())?)
             }

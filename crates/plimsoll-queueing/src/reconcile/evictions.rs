@@ -55,8 +55,10 @@ impl Queueing {
                 None | Some((_, true)) => {
                     ("Misconfigured", format!("{kind} {name} is terminating or missing"))
                 }
-                Some((p, _)) if p != StopPolicy::None => ("Suspended", format!("{kind} {name} is stopped")),
-                _ => continue,
+                Some((StopPolicy::Hold | StopPolicy::HoldAndDrain, false)) => {
+                    ("Suspended", format!("{kind} {name} is stopped"))
+                }
+                Some((StopPolicy::None, false)) => continue,
             };
             let explicit = self.config.gates.explicit_status;
             self.edit(id, now, Vec::new(), |e| {

@@ -67,7 +67,7 @@ impl Pools {
                 Some(Reach::Node(node)) if slice.raw.counters.is_empty() => {
                     out.by_node.entry(*node).or_default().push(i);
                 }
-                _ => out.shared.push(i),
+                Some(Reach::Node(_) | Reach::All | Reach::Selected(_)) | None => out.shared.push(i),
             }
             out.by_pool.entry((slice.raw.driver.clone(), slice.raw.pool.clone())).or_default().push(i);
         }

@@ -185,11 +185,12 @@ impl State {
         );
         let claim = given.next().map(|g| {
             let here = || self.extended_on(cluster, node);
-            let ask = |r: &DeviceRequest| match r.alternatives.first() {
-                Some(DeviceAlternative { class, count: DeviceCount::Exactly(n), .. }) => {
-                    Some((r.name.clone(), class.clone(), *n))
+            let ask = |r: &DeviceRequest| {
+                let DeviceAlternative { class, count, .. } = r.alternatives.first()?;
+                match count {
+                    DeviceCount::Exactly(n) => Some((r.name.clone(), class.clone(), *n)),
+                    DeviceCount::All => None,
                 }
-                _ => None,
             };
             let mut requests: Vec<_> = here().flat_map(|e| e.requests.iter().filter_map(ask)).collect();
             requests.sort();

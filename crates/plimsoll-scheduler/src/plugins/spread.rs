@@ -286,7 +286,7 @@ impl Plugin for PodTopologySpread {
                 pod_hint(cluster, shape, &constraints, own, (old.as_deref(), new.as_deref()))
             }
             Payload::Node { old, new, .. } => node_hint(&constraints, old.as_deref(), new.as_deref()),
-            _ => false,
+            Payload::Object(_) => false,
         }
     }
 }

@@ -41,18 +41,23 @@ fn is_disk(v: &Volume) -> bool {
 
 /// Whether two inline disks can't be on one node at once.
 fn disks_conflict(a: &VolumeSource, b: &VolumeSource) -> bool {
-    use VolumeSource::{AwsElasticBlockStore, GcePersistentDisk, Iscsi, Rbd};
-    match (a, b) {
-        (GcePersistentDisk { name: a, read_only: ro }, GcePersistentDisk { name: b, read_only: bro }) => {
-            a == b && !(*ro && *bro)
+    use VolumeSource as V;
+    match a {
+        V::GcePersistentDisk { name: a, read_only: ro } => {
+            matches!(b, V::GcePersistentDisk { name, read_only } if a == name && !(*ro && *read_only))
         }
-        (AwsElasticBlockStore { id: a, .. }, AwsElasticBlockStore { id: b, .. }) => a == b,
-        (Iscsi { iqn: a, read_only: ro }, Iscsi { iqn: b, read_only: bro }) => a == b && !(*ro && *bro),
-        (
-            Rbd { monitors: am, pool: ap, image: ai, read_only: ro },
-            Rbd { monitors: bm, pool: bp, image: bi, read_only: bro },
-        ) => am.iter().any(|m| bm.contains(m)) && ap == bp && ai == bi && !(*ro && *bro),
-        _ => false,
+        V::AwsElasticBlockStore { id: a, .. } => {
+            matches!(b, V::AwsElasticBlockStore { id, .. } if a == id)
+        }
+        V::Iscsi { iqn: a, read_only: ro } => {
+            matches!(b, V::Iscsi { iqn, read_only } if a == iqn && !(*ro && *read_only))
+        }
+        V::Rbd { monitors: am, pool: ap, image: ai, read_only: ro } => matches!(
+            b,
+            V::Rbd { monitors, pool, image, read_only }
+                if am.iter().any(|m| monitors.contains(m)) && ap == pool && ai == image && !(*ro && *read_only)
+        ),
+        V::Claim { .. } | V::Ephemeral | V::Csi { .. } | V::Image { .. } => false,
     }
 }
 
