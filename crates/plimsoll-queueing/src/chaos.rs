@@ -6,6 +6,7 @@
 //! step may run, ends jobs at any time, and needs this crate alone.
 
 mod audit;
+mod checked;
 mod objects;
 mod world;
 
@@ -214,7 +215,17 @@ impl World {
                     self.change(&key, late, |w| w.queue = format!("l{queue}"));
                 }
             }
-            other => self.change_objects(other),
+            op @ (Op::Queue(..)
+            | Op::Stop(..)
+            | Op::Local(..)
+            | Op::Cohort(..)
+            | Op::FlavorId(..)
+            | Op::Check(_)
+            | Op::Node(..)
+            | Op::Restart
+            | Op::Repair
+            | Op::Stopped
+            | Op::Wait(_)) => self.change_objects(op),
         }
     }
 
@@ -249,7 +260,15 @@ impl World {
                 self.now = self.now.plus(Duration::from_seconds(seconds));
                 return;
             }
-            _ => return,
+            Op::Create(_)
+            | Op::Finish(..)
+            | Op::Delete(..)
+            | Op::Again(..)
+            | Op::Reclaim(..)
+            | Op::Answer(..)
+            | Op::Active(..)
+            | Op::Priority(..)
+            | Op::Move(..) => return,
         }
         self.tell_all();
     }
@@ -270,12 +289,12 @@ fn run(plan: Plan, ops: Vec<(Op, bool)>, fates: Vec<Fate>) {
     let mut world = World::new(plan, fates);
     for (op, settle) in ops {
         world.apply(op);
-        world.step();
+        checked::step(&mut world);
         if settle {
-            world.drain();
+            checked::drain(&mut world);
         }
     }
-    world.calm(&is_small);
+    checked::calm(&mut world, &is_small);
 }
 
 proptest! {
