@@ -43,7 +43,7 @@ impl Scheduler {
             pods,
         };
         let places = places.into_iter().map(of).collect();
-        self.reservations.reserve(workload, found, now, now.plus(EXPIRY));
+        self.reservations.reserve_placeholders(workload, found, now, now.plus(EXPIRY));
         places
     }
 

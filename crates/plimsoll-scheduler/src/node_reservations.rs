@@ -153,7 +153,7 @@ impl NodeReservations {
     }
 
     /// Reserves nodes for a workload that has no reservations.
-    pub(crate) fn reserve(
+    pub(crate) fn reserve_placeholders(
         &mut self,
         key: &WorkloadKey,
         found: Vec<(NodeId, Placeholder)>,

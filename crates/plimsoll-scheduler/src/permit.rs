@@ -54,7 +54,8 @@ impl Scheduler {
         };
         let pod = AssumedPod { cluster, state: row.state(), pod: id, node };
         let mut work = PreBindWork::default();
-        let writers = runner.reserve(&pod, &mut work).map_err(|status| back(status, "Reserve"))?;
+        let writers =
+            runner.run_reserve_plugins(&pod, &mut work).map_err(|status| back(status, "Reserve"))?;
         let result = match runner.permit(&pod, &mut self.waiting) {
             Ok(holds) if holds.is_empty() => Ok(Permitted::Allowed),
             Ok(holds) => {
@@ -173,7 +174,7 @@ impl Scheduler {
         let (Some(assumed), Some(node)) = (assumed, self.cluster.pods[id].node) else { return };
         let Some(runner) = self.runners.get(assumed.profile()) else { return };
         let pod = AssumedPod { cluster: &self.cluster, state: assumed.state(), pod: id, node };
-        runner.unreserve(&pod, &mut self.waiting);
+        runner.run_unreserve_plugins(&pod, &mut self.waiting);
     }
 
     /// The pod is deleted, or bound by another scheduler: it waits no more. Unreserve runs while its row still exists.

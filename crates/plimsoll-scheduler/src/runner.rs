@@ -153,11 +153,11 @@ impl Runner {
         format!("running {point} plugin {plugin:?}: {}", status.message(&cluster.strings))
     }
 
-    /// Reserve: the plugins that put something into `work`.
+    /// Runs Reserve (upstream `RunReservePluginsReserve`): the plugins that put something into `work`.
     ///
     /// # Errors
     /// The first status that is no success.
-    pub fn reserve(
+    pub fn run_reserve_plugins(
         &self,
         pod: &AssumedPod<'_>,
         work: &mut PreBindWork,
@@ -177,8 +177,8 @@ impl Runner {
         Ok(writers)
     }
 
-    /// Unreserve: all plugins, the last one first.
-    pub fn unreserve(&self, pod: &AssumedPod<'_>, waiting: &mut WaitingPods) {
+    /// Runs Unreserve (upstream `RunReservePluginsUnreserve`): all plugins, the last one first.
+    pub fn run_unreserve_plugins(&self, pod: &AssumedPod<'_>, waiting: &mut WaitingPods) {
         for i in self.reserve.iter().rev() {
             self.plugins[*i].plugin.unreserve(pod, waiting);
         }

@@ -22,10 +22,10 @@ pub(super) struct ReservedCapacity {
 impl Cycle<'_> {
     /// Reserves what an entry was assigned.
     pub(super) fn reserve_capacity(&mut self, e: &Entry) {
-        self.reserve(e, e.usage().to_vec());
+        self.reserve_usage(e, e.usage().to_vec());
     }
 
-    fn reserve(&mut self, e: &Entry, usage: Vec<(FlavorResource, Amount)>) {
+    fn reserve_usage(&mut self, e: &Entry, usage: Vec<(FlavorResource, Amount)>) {
         let taken = e.mode() == Mode::Fit;
         self.state.add_usage(e.cq, &usage);
         self.state.tas_charge_assignment(e.id, e.assignment.as_ref(), taken, 1);
@@ -51,7 +51,7 @@ impl Cycle<'_> {
             // Limits may have been lowered below what is used.
             reserve.push((fr, amount.at_least_zero()));
         }
-        self.reserve(e, reserve);
+        self.reserve_usage(e, reserve);
     }
 
     /// Whether an entry that is to be admitted now fits beside everything that still runs, victims of this cycle
