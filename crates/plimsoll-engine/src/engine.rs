@@ -63,7 +63,7 @@ impl NodeReservations for Reservations<'_> {
         self.0.end_dry_run(run);
     }
 
-    fn reserve(&mut self, now: Time, workload: &WorkloadKey, runs: &[DryRunId]) -> Vec<ReservedNode> {
+    fn reserve_nodes(&mut self, now: Time, workload: &WorkloadKey, runs: &[DryRunId]) -> Vec<ReservedNode> {
         self.0.reserve_nodes(now, workload, runs)
     }
 

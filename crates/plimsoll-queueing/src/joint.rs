@@ -34,7 +34,7 @@ pub trait NodeReservations {
     fn end(&mut self, run: DryRunId);
 
     /// Ends dry runs that stand, and reserves their nodes for the pods of the workload. Names those nodes.
-    fn reserve(&mut self, now: Time, workload: &WorkloadKey, runs: &[DryRunId]) -> Vec<ReservedNode>;
+    fn reserve_nodes(&mut self, now: Time, workload: &WorkloadKey, runs: &[DryRunId]) -> Vec<ReservedNode>;
 
     /// Reserves nodes as they were reserved for the pods of a workload at `since`, but for pods that are on nodes already,
     /// and where they no longer fit.

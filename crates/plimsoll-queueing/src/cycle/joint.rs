@@ -98,7 +98,7 @@ impl Cycle<'_> {
 
     fn reserve_found(&mut self, id: WorkloadId, key: &WorkloadKey, runs: &[DryRunId]) {
         if let Some(nodes) = self.nodes.as_mut() {
-            let places = nodes.reserve(self.now, key, runs);
+            let places = nodes.reserve_nodes(self.now, key, runs);
             self.state.joint.reserved.insert(id, places);
         }
         self.dry_runs.others_placed = true;
