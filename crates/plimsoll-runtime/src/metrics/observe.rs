@@ -137,10 +137,7 @@ impl Observer {
                 self.waiting.remove(uid);
             }
             Event::Scheduler(SchedulerEvent::Bound(uid)) => self.bound(uid, now),
-            Event::Scheduler(SchedulerEvent::BindFailed { uid, .. }) => {
-                self.count("unschedulable", "ScheduleAttemptFailure");
-                self.ended(uid, Outcome::Error);
-            }
+            // A failed binding is counted with the action that reports it ([`Observer::step`]).
             Event::Object(_) | Event::Scheduler(_) | Event::Queueing(_) => {}
         }
     }
@@ -188,10 +185,18 @@ impl Observer {
             match action {
                 // Counted as scheduled when the binding is written, as upstream does.
                 SchedulerAction::Bind { pod, .. } | SchedulerAction::Prepare { pod, .. } => {
-                    decided.push((&pod.uid, Outcome::Scheduled));
+                    // After PreBind, the binding belongs to the same attempt.
+                    if !self.is_binding(&pod.uid) {
+                        decided.push((&pod.uid, Outcome::Scheduled));
+                    }
                 }
                 SchedulerAction::Record { pod, cause: RecordCause::Failed(reason), .. } => {
-                    decided.push((&pod.uid, Outcome::of(*reason)));
+                    let outcome = Outcome::of(*reason);
+                    if self.is_binding(&pod.uid) {
+                        self.concluded(&pod.uid, outcome);
+                    } else {
+                        decided.push((&pod.uid, outcome));
+                    }
                 }
                 SchedulerAction::Preempt { preemptor, .. } => {
                     *victims.entry(&preemptor.uid).or_insert(0) += 1;
@@ -213,17 +218,29 @@ impl Observer {
         // A step decides about many pods: each gets its share of the time.
         let share = took.as_secs_f64() / decided.len().max(1) as f64;
         for (uid, outcome) in decided {
-            self.algorithm.observe(share);
             if let Some(waiting) = self.waiting.get_mut(uid) {
                 waiting.attempts = waiting.attempts.saturating_add(1);
                 waiting.took = share;
-                waiting.binding = outcome == Outcome::Scheduled;
             }
-            if outcome != Outcome::Scheduled {
-                self.count("unschedulable", "ScheduleAttemptFailure");
-                self.ended(uid, outcome);
-            }
+            self.algorithm.observe(share);
+            self.concluded(uid, outcome);
         }
+    }
+
+    /// An attempt led to a binding, or failed.
+    fn concluded(&mut self, uid: &str, outcome: Outcome) {
+        if let Some(waiting) = self.waiting.get_mut(uid) {
+            waiting.binding = outcome == Outcome::Scheduled;
+        }
+        if outcome != Outcome::Scheduled {
+            self.count("unschedulable", "ScheduleAttemptFailure");
+            self.ended(uid, outcome);
+        }
+    }
+
+    /// Whether an attempt waits for what is written before and for the binding.
+    fn is_binding(&self, uid: &str) -> bool {
+        self.waiting.get(uid).is_some_and(|w| w.binding)
     }
 
     fn count(&mut self, queue: &'static str, event: &'static str) {
@@ -406,6 +423,33 @@ mod tests {
             "scheduler_queue_incoming_pods_total{event=\"ScheduleAttemptFailure\",queue=\"unschedulable\"} 2\n",
             "scheduler_queue_incoming_pods_total{event=\"UnscheduledPodAdd\",queue=\"gated\"} 1\n",
             "scheduler_queue_incoming_pods_total{event=\"UnscheduledPodUpdate\",queue=\"active\"} 1\n",
+        ] {
+            assert!(text.contains(want), "{want} not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_failed_binding_ends_one_attempt() {
+        let at = |n: i64| Time(n * 1_000_000_000);
+        let mut o = Observer::new(vec!["default-scheduler".into()]);
+        o.event(&pod("a", &[], ""), at(0));
+        let what = Box::default();
+        let prepare = SchedulerAction::Prepare { pod: named("a"), node: "n".into(), what };
+        o.step(&[Action::Scheduler(prepare)], Duration::from_millis(3));
+        let bind = || Action::Scheduler(SchedulerAction::Bind { pod: named("a"), node: "n".into() });
+        o.step(&[bind()], Duration::from_millis(1));
+        let (uid, message) = ("a".into(), "no".into());
+        o.event(&Event::Scheduler(SchedulerEvent::BindFailed { uid, message }), at(1));
+        o.step(&[failed("a", RecordCause::Failed(FailureReason::SchedulerError))], Duration::from_millis(1));
+        o.step(&[bind()], Duration::from_millis(2));
+        o.event(&Event::Scheduler(SchedulerEvent::Bound("a".into())), at(2));
+        let text = show(&o);
+        for want in [
+            "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"error\"} 1\n",
+            "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"scheduled\"} 1\n",
+            "scheduler_pod_scheduling_attempts_sum 2\n",
+            "scheduler_scheduling_algorithm_duration_seconds_count 2\n",
+            "scheduler_queue_incoming_pods_total{event=\"ScheduleAttemptFailure\",queue=\"unschedulable\"} 1\n",
         ] {
             assert!(text.contains(want), "{want} not in\n{text}");
         }
