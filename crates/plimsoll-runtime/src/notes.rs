@@ -2,15 +2,21 @@
 //!
 //! Repeats of the same event within [`SERIES_WINDOW`] become a series on the first one. As in client-go
 //! (`tools/events/event_broadcaster.go`) the first repeat is written, and what came after it when the series ends or has
-//! gone on for [`REFRESH`]. Events are written when the API server has room ([`Room`]): a pod needs its node more than its event. They are best effort: those that wait
-//! for longer than [`PATIENCE`] and those that come when too many wait are dropped (kube-scheduler's recorder writes 50
-//! events a second by default, keeps 1000, and drops the rest).
+//! gone on for [`REFRESH`].
+//!
+//! An event costs the API server as much as a decision, and a pod needs its node more than its event. So events are written
+//! when the API server has room, and while decisions are being written only a few a second ([`Room::begin_event`]); the
+//! rest waits for a pause. Of an object's events that had to wait for [`HELD_UP`], only the newest is written, and none
+//! about a workload that has finished meanwhile: its conditions say the same. Events are best effort: those that wait for
+//! longer than [`PATIENCE`], and the oldest when too many wait, are dropped (client-go's recorder keeps 1000 and drops those
+//! that come then; its client writes 50 a second by default).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_api::event::EventRecord;
+use plimsoll_api::event::{EventRecord, ObjectReference};
+use plimsoll_state::Time;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -18,7 +24,6 @@ use tokio::time::Instant;
 use crate::api::{Api, EVENTS, Error, PatchKind};
 use crate::clock;
 use crate::room::{Place, Room};
-use plimsoll_state::Time;
 
 /// Repeats within this time are one series (client-go's `finishTime`).
 const SERIES_WINDOW: Duration = Duration::from_secs(360);
@@ -30,46 +35,97 @@ const LOOK: Duration = Duration::from_secs(60);
 const BACKLOG: usize = 65_536;
 /// Most series that are remembered.
 const SERIES_MAX: usize = 4096;
-/// An event that could not be written for so long is news no more.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// An event that waits for so long has been overtaken by newer ones about its object.
+const HELD_UP: Duration = Duration::from_secs(1);
+/// An event that could not be written for so long is dropped.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether nothing more needs to be reported about an object.
+pub type Ended = Arc<dyn Fn(&ObjectReference) -> bool + Send + Sync>;
+
+/// An event on its way to the writer.
+#[derive(Debug)]
+struct Recorded {
+    since: Instant,
+    /// When it happened, in wall time.
+    at: Time,
+    event: EventRecord,
+}
 
 /// The way to record events; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    tx: mpsc::Sender<(Instant, EventRecord)>,
+    tx: mpsc::Sender<Recorded>,
 }
 
 impl Recorder {
-    /// A recorder, and what writes for it until all recorders are gone.
+    /// A recorder, and its writer, which ends when all recorders are gone.
     pub fn new(api: Api, room: Room) -> (Self, Writer) {
         let (tx, rx) = mpsc::channel(BACKLOG);
-        (Self { tx }, Writer { api, rx: Arc::new(tokio::sync::Mutex::new(rx)), room })
+        let rx = Arc::new(tokio::sync::Mutex::new(rx));
+        (Self { tx }, Writer { api, rx, room, ended: Arc::new(|_| false) })
     }
 
     /// Records an event, unless too many wait.
-    pub fn record(&self, note: EventRecord) {
-        crate::decisions::event(&note);
-        if self.tx.try_send((Instant::now(), note)).is_err() {
+    pub fn record(&self, event: EventRecord) {
+        crate::decisions::event(&event);
+        let recorded = Recorded { since: Instant::now(), at: clock::now(), event };
+        if self.tx.try_send(recorded).is_err() {
             tracing::debug!("an event was dropped");
         }
     }
 }
 
 /// Writes events; clones take over from each other.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Writer {
     api: Api,
-    rx: Arc<tokio::sync::Mutex<mpsc::Receiver<(Instant, EventRecord)>>>,
+    rx: Arc<tokio::sync::Mutex<mpsc::Receiver<Recorded>>>,
     room: Room,
+    ended: Ended,
 }
 
-impl Writer {
-    /// Writes until all recorders are gone.
-    pub async fn run(self) {
-        write(self.api, &mut *self.rx.lock().await, self.room).await;
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
     }
 }
 
+impl Writer {
+    /// Drops events that were held up and are about objects that have ended meanwhile.
+    #[must_use]
+    pub fn until(self, ended: Ended) -> Self {
+        Self { ended, ..self }
+    }
+
+    /// Writes until all recorders are gone.
+    pub async fn run(self) {
+        let mut rx = self.rx.lock().await;
+        let mut backlog = Backlog::default();
+        let mut looks = tokio::time::interval(LOOK);
+        let mut open = true;
+        loop {
+            backlog.prune(&self.ended);
+            let waits = !backlog.waiting.is_empty();
+            if !open && !waits {
+                return;
+            }
+            tokio::select! {
+                recorded = rx.recv(), if open => match recorded {
+                    Some(recorded) => backlog.take_in(recorded),
+                    None => open = false,
+                },
+                place = self.room.begin_event(), if waits => {
+                    backlog.prune(&self.ended);
+                    backlog.write(&self.api, place);
+                }
+                _ = looks.tick() => backlog.look(),
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
 struct Series {
     name: String,
     count: i64,
@@ -104,68 +160,99 @@ impl Series {
     }
 }
 
-type AllSeries = HashMap<EventRecord, Series>;
-
-/// Writes what is due of all series and forgets those that are over.
-async fn look(api: &Api, series: &mut AllSeries, room: &Room) {
-    for (note, series) in series.iter_mut().filter(|(_, s)| s.is_due()) {
-        match tokio::time::timeout(PATIENCE, room.begin()).await {
-            Ok(place) => series.write(api, note.namespace(), place),
-            // The rest waits for the next look.
-            Err(_) => break,
-        }
-    }
-    series.retain(|_, s| !s.is_over() || s.is_due());
+/// Events that wait, and the series of written ones.
+#[derive(Debug, Default)]
+struct Backlog {
+    waiting: VecDeque<Recorded>,
+    /// How many of an object's events wait.
+    of: HashMap<ObjectReference, usize>,
+    series: HashMap<EventRecord, Series>,
+    written: u64,
 }
 
-async fn write(api: Api, rx: &mut mpsc::Receiver<(Instant, EventRecord)>, room: Room) {
-    let mut series = AllSeries::new();
-    let mut counter: u64 = 0;
-    let mut looks = tokio::time::interval(LOOK);
-    loop {
-        let (recorded, note) = tokio::select! {
-            note = rx.recv() => match note {
-                Some(note) => note,
-                None => return,
-            },
-            _ = looks.tick() => {
-                look(&api, &mut series, &room).await;
-                continue;
-            }
-        };
-        let known = series.get_mut(&note).filter(|s| !s.is_over());
-        if let Some(known) = known {
-            known.count += 1;
-            known.last = Instant::now();
-            if known.written.0 > 1 {
-                continue;
+impl Backlog {
+    fn take_in(&mut self, recorded: Recorded) {
+        if let Some(known) = self.series.get_mut(&recorded.event) {
+            if known.is_over() {
+                self.series.remove(&recorded.event);
+            } else {
+                known.count += 1;
+                known.last = Instant::now();
+                // The first repeat is written, the others with the end of the series.
+                if known.written.0 > 1 {
+                    return;
+                }
             }
         }
-        let left = PATIENCE.saturating_sub(recorded.elapsed());
-        let Ok(place) = tokio::time::timeout(left, room.begin()).await else {
-            tracing::debug!("an event was dropped: the API server has no room for it");
-            continue;
-        };
-        if let Some(known) = series.get_mut(&note).filter(|s| !s.is_over()) {
-            known.write(&api, note.namespace(), place);
-            continue;
+        if self.waiting.len() >= BACKLOG {
+            self.pop();
+            tracing::debug!("an event was dropped: too many wait");
         }
-        if series.len() >= SERIES_MAX {
-            series.retain(|_, s| !s.is_over());
-            if series.len() >= SERIES_MAX {
-                series.clear();
+        self.push(recorded);
+    }
+
+    fn push(&mut self, recorded: Recorded) {
+        *self.of.entry(recorded.event.regarding.clone()).or_default() += 1;
+        self.waiting.push_back(recorded);
+    }
+
+    fn pop(&mut self) -> Option<Recorded> {
+        let recorded = self.waiting.pop_front()?;
+        if let Some(left) = self.of.get_mut(&recorded.event.regarding) {
+            *left -= 1;
+            if *left == 0 {
+                self.of.remove(&recorded.event.regarding);
             }
         }
-        let (api, now) = (api.clone(), clock::now());
-        counter += 1;
+        Some(recorded)
+    }
+
+    /// Drops events in front that need not be written any more.
+    fn prune(&mut self, ended: &Ended) {
+        while let Some(first) = self.waiting.front() {
+            let (waited, about) = (first.since.elapsed(), &first.event.regarding);
+            let overtaken = || self.of.get(about).is_some_and(|n| *n > 1) || ended(about);
+            if waited < PATIENCE && (waited < HELD_UP || !overtaken()) {
+                return;
+            }
+            self.pop();
+        }
+    }
+
+    /// Queues series that are due and forgets those that are over.
+    fn look(&mut self) {
+        let due: Vec<EventRecord> =
+            self.series.iter().filter(|(_, s)| s.is_due()).map(|(event, _)| event.clone()).collect();
+        let (since, at) = (Instant::now(), clock::now());
+        due.into_iter().for_each(|event| self.push(Recorded { since, at, event }));
+        self.series.retain(|_, s| !s.is_over() || s.is_due());
+    }
+
+    /// Writes the event in front.
+    fn write(&mut self, api: &Api, place: Place) {
+        let Some(Recorded { at, event, .. }) = self.pop() else { return };
+        if let Some(known) = self.series.get_mut(&event) {
+            if known.count > known.written.0 {
+                known.write(api, event.namespace(), place);
+            }
+            return;
+        }
+        if self.series.len() >= SERIES_MAX {
+            self.series.retain(|_, s| !s.is_over());
+            if self.series.len() >= SERIES_MAX {
+                self.series.clear();
+            }
+        }
+        self.written += 1;
         // Time and counter make the name unique among our own events, as client-go's nanosecond suffix does.
-        let suffix = (now.0 as u64).wrapping_add(counter);
-        let name = format!("{}.{suffix:016x}", note.regarding.name);
-        let event = note.to_json(&name, now);
+        let suffix = (clock::now().0 as u64).wrapping_add(self.written);
+        let name = format!("{}.{suffix:016x}", event.regarding.name);
+        let object = event.to_json(&name, at);
         let last = Instant::now();
-        series.insert(note, Series { name, count: 1, last, written: (1, last) });
+        self.series.insert(event, Series { name, count: 1, last, written: (1, last) });
+        let api = api.clone();
         tokio::spawn(async move {
-            let written = api.create_unseen(EVENTS, &event).await;
+            let written = api.create_unseen(EVENTS, &object).await;
             end(&api, place, written, "an event was not written");
         });
     }
@@ -183,6 +270,7 @@ fn end(api: &Api, place: Place, written: Result<(), Error>, what: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use bytes::Bytes;
@@ -190,8 +278,6 @@ mod tests {
     use futures::future::BoxFuture;
     use futures::stream::BoxStream;
     use http::{Request, StatusCode};
-
-    use plimsoll_api::event::ObjectReference;
 
     use super::*;
     use crate::api::Direct;
@@ -202,14 +288,17 @@ mod tests {
         now: AtomicUsize,
         most: AtomicUsize,
         done: AtomicUsize,
+        times: Mutex<Vec<String>>,
     }
 
     impl Direct for Arc<Slow> {
         fn call(
             &self,
-            _request: Request<Vec<u8>>,
+            request: Request<Vec<u8>>,
         ) -> BoxFuture<'static, (StatusCode, BoxStream<'static, Bytes>)> {
             let server = Arc::clone(self);
+            let event: serde_json::Value = serde_json::from_slice(request.body()).unwrap();
+            server.times.lock().unwrap().extend(event["eventTime"].as_str().map(str::to_owned));
             Box::pin(async move {
                 let now = server.now.fetch_add(1, Ordering::SeqCst) + 1;
                 server.most.fetch_max(now, Ordering::SeqCst);
@@ -257,26 +346,63 @@ mod tests {
         writing.await.unwrap();
     }
 
+    /// Events while decisions are being written, and the events that are left when those end.
     #[tokio::test(start_paused = true)]
-    async fn events_wait_while_the_server_has_no_room() {
+    async fn events_wait_for_decisions() {
         let server = Arc::new(Slow::default());
         let room = Room::default();
-        let (recorder, writing) =
+        let (recorder, writer) =
             Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"), room.clone());
-        let writing = tokio::spawn(writing.run());
+        let ended = |about: &ObjectReference| about.name.ends_with('7');
+        let writing = tokio::spawn(writer.until(Arc::new(ended)).run());
+        let done = || server.done.swap(0, Ordering::SeqCst);
         (0..40).for_each(|n| recorder.record(note(n)));
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(server.done.load(Ordering::SeqCst), 40, "none is lost");
+        assert_eq!(done(), 40, "none is lost, also about what has ended");
         assert!(server.most.swap(0, Ordering::SeqCst) > 1, "many at a time");
+
         let deciding = room.decision();
-        (0..1000).for_each(|n| recorder.record(note(40 + n)));
-        tokio::time::sleep(Duration::from_secs(15)).await;
-        drop(deciding);
-        let done = server.done.load(Ordering::SeqCst) - 40;
-        assert!((100..300).contains(&done), "few, and later none: {done}");
+        (0..1000).for_each(|n| recorder.record(note(1000 + n)));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let few = done();
+        assert!((45..=55).contains(&few), "five a second: {few}");
         assert_eq!(server.most.swap(0, Ordering::SeqCst), 1, "one at a time");
+        // Newer ones about half of the objects.
+        (0..500).for_each(|n| recorder.record(EventRecord { message: "again".into(), ..note(1500 + n) }));
+        drop(deciding);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let rest = done();
+        // One about each object, none about those that have ended.
+        let wanted = (1000 - few) * 9 / 10;
+        assert!(rest.abs_diff(wanted) <= 60, "{rest} of {wanted}");
+
+        let deciding = room.decision();
+        (0..1000).for_each(|n| recorder.record(note(3000 + n)));
+        tokio::time::sleep(PATIENCE + Duration::from_millis(150)).await;
+        drop(deciding);
+        done();
         drop(recorder);
         writing.await.unwrap();
-        assert_eq!(server.done.load(Ordering::SeqCst) - 40, done, "what waited too long is dropped");
+        assert_eq!(done(), 0, "what waited too long is dropped");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_says_when_it_happened() {
+        let server = Arc::new(Slow::default());
+        let room = Room::default();
+        let (recorder, writer) =
+            Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"), room.clone());
+        let writing = tokio::spawn(writer.run());
+        let deciding = room.decision();
+        (0..3).for_each(|n| recorder.record(note(n)));
+        let recorded = clock::micro_text(clock::now());
+        // Tokio's clock stands still, the wall clock does not.
+        std::thread::sleep(Duration::from_millis(20));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        drop((deciding, recorder));
+        writing.await.unwrap();
+        let times = server.times.lock().unwrap().clone();
+        assert_eq!(times.len(), 3);
+        assert!(times.iter().all(|t| *t <= recorded), "{times:?} after {recorded}");
     }
 }

@@ -4,7 +4,8 @@
 //! may be under way: it grows while writes take about as long as the fastest ones did, and shrinks when they take
 //! much longer or are refused (429). Below one it stands for pauses: at a tenth, nine parts of the time pass without such
 //! a write. So it is, too, as long as decisions are being written: those are never held up by such a write, and how long they
-//! take is a signal. Decisions have a window of their own ([`Window`]).
+//! take is a signal. Decisions have a window of their own ([`Window`]). Events, of which there may be two for each decision,
+//! wait longest: while decisions are being written one may begin in an [`EVENT_PAUSE`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -33,6 +34,8 @@ const SLOWER: f64 = 3.0;
 const SLACK: f64 = 0.002;
 /// For so long after a decision was written, more are expected.
 const LULL: Duration = Duration::from_millis(100);
+/// From one event to the next while decisions are being written.
+const EVENT_PAUSE: Duration = Duration::from_millis(200);
 /// How fast the fastest time is forgotten: its share of the difference with each sample.
 const DRIFT: f64 = 0.0005;
 
@@ -52,6 +55,8 @@ struct State {
     resume: Instant,
     /// When the window was cut last: writes that began before then count once.
     cut: Instant,
+    /// When the last event began.
+    event: Option<Instant>,
 }
 
 /// The room that is left; clones share it.
@@ -73,6 +78,7 @@ impl Default for Room {
             decided: None,
             resume: now,
             cut: now,
+            event: None,
         };
         Self { state: Arc::new(Mutex::new(state)), changed: Arc::default() }
     }
@@ -118,12 +124,35 @@ impl Room {
         Place { room: self.clone(), began: now }
     }
 
+    /// Waits until an event may be written, and begins.
+    pub async fn begin_event(&self) -> Place {
+        loop {
+            self.opens(State::look_for_event).await;
+            let now = Instant::now();
+            let open = self.with(|s| {
+                let open = s.look_for_event(now) == Look::Open;
+                if open {
+                    s.under_way += 1;
+                    s.event = Some(now);
+                }
+                open
+            });
+            if open {
+                return Place { room: self.clone(), began: now };
+            }
+        }
+    }
+
     /// Waits until there is room, and takes none.
     pub async fn opened(&self) {
+        self.opens(State::look).await;
+    }
+
+    async fn opens(&self, look: fn(&State, Instant) -> Look) {
         loop {
             // Before the look: what changes in between is not missed.
             let changed = self.changed.notified();
-            match self.with(|s| s.look(Instant::now())) {
+            match self.with(|s| look(s, Instant::now())) {
                 Look::Open => return,
                 Look::At(at) => tokio::select! {
                     () = tokio::time::sleep_until(at) => {}
@@ -188,10 +217,22 @@ impl State {
         lull.map_or(Look::Later, Look::At)
     }
 
+    fn look_for_event(&self, now: Instant) -> Look {
+        let next = self.event.map(|at| at + EVENT_PAUSE).filter(|at| *at > now && self.is_deciding(now));
+        let Some(next) = next else { return self.look(now) };
+        // With the last decision the pauses for its sake end.
+        let lull = self.decided.filter(|_| self.decisions == 0).map(|at| at + LULL);
+        Look::At(lull.map_or(next, |lull| lull.min(next)))
+    }
+
+    /// Whether decisions are being written, or were a moment ago.
+    fn is_deciding(&self, now: Instant) -> bool {
+        self.decisions > 0 || self.decided.is_some_and(|at| now < at + LULL)
+    }
+
     /// The window as it is at present.
     fn window(&self, now: Instant) -> f64 {
-        let deciding = self.decisions > 0 || self.decided.is_some_and(|at| now < at + LULL);
-        if deciding { LEAST } else { self.window }
+        if self.is_deciding(now) { LEAST } else { self.window }
     }
 
     fn learn(&mut self, took: f64, refused: bool, now: Instant) {
@@ -349,6 +390,36 @@ mod tests {
             write(&room, 2).await;
         }
         assert!(began.elapsed() < LULL, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_wait_for_decisions_longest() {
+        let room = Room::default();
+        let event = || async {
+            let place = room.begin_event().await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            place.done(false);
+        };
+        let deciding = room.decision();
+        let began = Instant::now();
+        for _ in 0..10 {
+            event().await;
+        }
+        assert!(began.elapsed() >= EVENT_PAUSE * 9, "{:?}", began.elapsed());
+        for _ in 0..10 {
+            write(&room, 2).await;
+        }
+        assert!(
+            began.elapsed() < EVENT_PAUSE * 11,
+            "an explanation does not wait so long: {:?}",
+            began.elapsed()
+        );
+        drop(deciding);
+        let began = Instant::now();
+        for _ in 0..20 {
+            event().await;
+        }
+        assert!(began.elapsed() < LULL * 2, "the pauses end with the decisions: {:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_api::event::ObjectReference;
+use plimsoll_api::json;
 use plimsoll_api::lanes::Group;
 use plimsoll_client::Supervisor;
 use plimsoll_config::ClientConnection;
 use plimsoll_engine::EngineConfig;
+use plimsoll_queueing::cond;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::Api;
-use crate::cache::Cache;
+use crate::api::{self, Api};
+use crate::cache::{Cache, Kind};
 use crate::discovery::Groups;
 use crate::extender::Extenders;
 use crate::health::{Health, SILENCE};
@@ -18,7 +21,7 @@ use crate::jobs::control;
 use crate::lease::Claim;
 use crate::limit::Limit;
 use crate::metrics::jobs::JobMetrics;
-use crate::notes::Recorder;
+use crate::notes::{Ended, Recorder};
 use crate::roles::Roles;
 use crate::room::Room;
 use crate::status::Statuses;
@@ -177,6 +180,19 @@ async fn pause(health: Health, inbox: driver::Inbox, stop: CancellationToken) {
     }
 }
 
+/// Whether a workload has finished, as last seen.
+fn ended(cache: Cache) -> Ended {
+    Arc::new(move |about: &ObjectReference| {
+        let workload = (about.kind == api::WORKLOADS.kind)
+            .then(|| cache.get(Kind::Workload, &about.namespace, &about.name))
+            .flatten();
+        workload
+            .as_deref()
+            .and_then(|w| json::condition(w, cond::FINISHED))
+            .is_some_and(|c| json::text(c, &["status"]) == "True")
+    })
+}
+
 /// Lets events that wait at a stop be written for a moment. All of them may take minutes at the rate that a client has.
 async fn until_stopped(events: impl Future<Output = ()>, stop: CancellationToken) {
     let late = async {
@@ -219,6 +235,7 @@ impl Runtime {
         let api = api.writing_as("kueue-admission");
         let room = Room::default();
         let (recorder, writer) = Recorder::new(api.limited(&settings.events()), room.clone());
+        let writer = writer.until(ended(cache.clone()));
         let stopping = stop.clone();
         supervisor.spawn("event recorder", move || until_stopped(writer.clone().run(), stopping.clone()));
         let queue = control::Queue::default();
