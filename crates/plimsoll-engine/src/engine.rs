@@ -190,6 +190,13 @@ impl Engine {
         self.check();
     }
 
+    /// Admits nothing from now on, or goes on: see [`Queueing::hold_admissions`]. Pods get nodes as before.
+    pub const fn hold_admissions(&mut self, hold: bool) {
+        if let Some(queueing) = &mut self.queueing {
+            queueing.hold_admissions(hold);
+        }
+    }
+
     /// Handles `events` (drained) and brings conditions and statuses up to date, without deciding anything new: the first
     /// half of [`Engine::step`]. For tests.
     pub fn settle(&mut self, now: Time, events: &mut Vec<Event>, actions: &mut Vec<Action>) {

@@ -333,6 +333,8 @@ pub struct Queueing {
     nominates_all: bool,
     /// Whether the present cycle left heads where they are without a nomination.
     parked_again: bool,
+    /// Whether no cycle runs.
+    held: bool,
     /// Cycles until now that admitted a workload, and cycles that did not.
     attempts: AdmissionAttempts,
     last_write: u64,
@@ -378,6 +380,7 @@ impl Queueing {
             queues_per_cycle: QUEUES_PER_CYCLE,
             nominates_all: false,
             parked_again: false,
+            held: false,
             attempts: AdmissionAttempts::default(),
             last_write: 0,
             metrics: Metrics::default(),

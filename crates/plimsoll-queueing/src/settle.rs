@@ -75,9 +75,11 @@ impl Queueing {
             self.joint.recorded.clear();
         }
         self.reconcile_state(now);
-        self.requeue_inadmissible_workloads();
+        if !self.held {
+            self.requeue_inadmissible_workloads();
+        }
         // A workload that is still to be queued again may be in a queue in which it must no longer be.
-        if !self.due.is_empty() && self.dirty.requeue.is_empty() {
+        if !self.held && !self.due.is_empty() && self.dirty.requeue.is_empty() {
             self.run_cycle(now, nodes);
             self.reconcile_state(now);
         }
@@ -85,18 +87,27 @@ impl Queueing {
         self.out.drain(..).for_each(emit);
     }
 
+    /// Runs no scheduling cycle from now on, or goes on with what is due. A caller whose decisions wait to be written holds
+    /// further ones: decided later, they go to the workload that is first by then, instead of to one that has to be
+    /// preempted for it before its admission was written. (In Kueue a cycle ends with the writes of its heads, so that it
+    /// decides as fast as it writes: `scheduler.go`, `requeueAndUpdate` and `IssuePreemptions`.)
+    pub const fn hold_admissions(&mut self, hold: bool) {
+        self.held = hold;
+    }
+
     /// When there is something to do without a new event; a time not after `now` means at once.
     pub fn next_wake(&self) -> Option<Time> {
-        let dirty = !self.dirty.inadmissible.is_empty()
-            || !self.dirty.freed.is_empty()
-            || !self.dirty.workloads.is_empty()
+        let cycle =
+            !self.due.is_empty() || !self.dirty.inadmissible.is_empty() || !self.dirty.freed.is_empty();
+        let dirty = !self.dirty.workloads.is_empty()
             || !self.dirty.requeue.is_empty()
             || !self.dirty.cluster_queues.is_empty()
             || !self.dirty.local_queues.is_empty();
-        if !self.due.is_empty() || dirty || !self.joint.no_longer_admitted.is_empty() {
+        if (cycle && !self.held) || dirty || !self.joint.no_longer_admitted.is_empty() {
             return Some(Time(i64::MIN));
         }
-        let nodes = [self.second.next(), self.tas.health.next()].into_iter().flatten().min();
+        let second = self.second.next().filter(|_| !self.held);
+        let nodes = [second, self.tas.health.next()].into_iter().flatten().min();
         [self.timers.next(), nodes, self.run_windows.next_edge()].into_iter().flatten().min()
     }
 
@@ -360,7 +371,7 @@ impl Queueing {
 #[cfg(test)]
 mod tests {
     use super::super::model::AdmissionCheck;
-    use super::super::tests::cluster_queue;
+    use super::super::tests::{cluster_queue, queue, workload};
     use super::super::{Config, Event, ResourceFlavor};
     use super::*;
 
@@ -412,5 +423,32 @@ mod tests {
             let found = q.inactive_reason(id).unwrap_or_default();
             assert_eq!((found.0, found.1.as_str()), (reason, message), "{checks:?}");
         }
+    }
+
+    /// A small workload comes first and a large one of a higher priority after it, while decisions wait to be written.
+    #[test]
+    fn held_admissions_go_to_the_workload_that_is_first_in_the_end() {
+        let mut q = Queueing::new(Config::default());
+        let now = Time::from_seconds(100);
+        q.handle(now, Event::NamespaceUpsert("n".into(), Default::default()));
+        let flavor = ResourceFlavor { name: "f".into(), ..ResourceFlavor::default() };
+        q.handle(now, Event::ResourceFlavorUpsert(Box::new(flavor)));
+        queue(0, 10, None, false).into_iter().for_each(|event| q.handle(now, event));
+        let mut admitted = Vec::new();
+        for (held, new) in
+            [(true, Some(workload(0, 0, 0, 1_000))), (true, Some(workload(1, 0, 9, 10_000))), (false, None)]
+        {
+            new.into_iter().for_each(|w| q.handle(now, Event::WorkloadUpsert(Box::new(w))));
+            q.hold_admissions(held);
+            for _ in 0..10 {
+                q.decide(now, &mut |action| match action {
+                    Action::UpdateWorkload(u) if u.admission.is_some() => admitted.push(u.key.name),
+                    _ => {}
+                });
+            }
+            assert!(!held || admitted.is_empty(), "{admitted:?}");
+            assert!(q.next_wake().is_none_or(|at| at > now), "nothing to do until it changes: held {held}");
+        }
+        assert_eq!(admitted, ["w1"]);
     }
 }

@@ -14,6 +14,7 @@ use plimsoll_queueing::{AdmissionAttempts, MetricFamily};
 use tokio::sync::oneshot;
 
 use crate::clock;
+use crate::flow::Flow;
 use crate::metrics::observe::Observer;
 
 /// Most events taken into one step.
@@ -35,6 +36,8 @@ enum Input {
     Metrics(oneshot::Sender<Families>),
     /// Whether to decide nothing from now on.
     Pause(bool),
+    /// No decision waits to be written any more.
+    Flows,
     /// A look whether the thread is still going.
     Ping(oneshot::Sender<()>),
     Stop,
@@ -83,6 +86,11 @@ impl Inbox {
         let _ = self.tx.send(Input::Pause(pause));
     }
 
+    /// Says that the engine need not be held any longer.
+    pub fn flows(&self) {
+        let _ = self.tx.send(Input::Flows);
+    }
+
     /// The answer comes between two steps, or never when the engine has ended.
     pub fn ping(&self) -> oneshot::Receiver<()> {
         let (tx, rx) = oneshot::channel();
@@ -103,6 +111,8 @@ pub struct Driver {
     pub inbox: Inbox,
     /// Batches of actions.
     pub actions: tokio::sync::mpsc::Receiver<Vec<Action>>,
+    /// What becomes of the decisions in them.
+    pub flow: Flow,
     /// The thread.
     pub thread: std::thread::JoinHandle<()>,
 }
@@ -115,15 +125,19 @@ pub struct Driver {
 pub fn start(config: EngineConfig, lists: usize, supervisor: &Supervisor) -> std::io::Result<Driver> {
     let (tx, rx) = channel();
     let (out, actions) = tokio::sync::mpsc::channel(BACKLOG);
-    let thread = supervisor.spawn_thread("engine", move || run(config, lists, &rx, &out))?;
-    Ok(Driver { inbox: Inbox { tx }, actions, thread })
+    let flow = Flow::default();
+    let thread = supervisor.spawn_thread("engine", {
+        let flow = flow.clone();
+        move || run(config, lists, &rx, (&out, &flow))
+    })?;
+    Ok(Driver { inbox: Inbox { tx }, actions, flow, thread })
 }
 
 fn run(
     config: EngineConfig,
     lists: usize,
     rx: &Receiver<Input>,
-    out: &tokio::sync::mpsc::Sender<Vec<Action>>,
+    (out, flow): (&tokio::sync::mpsc::Sender<Vec<Action>>, &Flow),
 ) {
     let profiles =
         config.scheduler.iter().flat_map(|p| &p.profiles).map(|p| p.scheduler_name.clone()).collect();
@@ -148,6 +162,7 @@ fn run(
         observer.events(&gathered.events, now);
         fault::point("engine", "");
         let before = attempts(&engine);
+        engine.hold_admissions(flow.is_held());
         let began = Instant::now();
         engine.step(now, &mut gathered.events, &mut actions);
         let took = began.elapsed();
@@ -155,8 +170,13 @@ fn run(
         let after = attempts(&engine);
         let ran = [after.success - before.success, after.inadmissible - before.inadmissible];
         observer.cycles(ran, took);
-        if !actions.is_empty() && out.blocking_send(actions).is_err() {
-            return;
+        if !actions.is_empty() {
+            if Flow::counts(&actions) {
+                flow.send();
+            }
+            if out.blocking_send(actions).is_err() {
+                return;
+            }
         }
         let sleep = match engine.next_wake() {
             Some(at) => {
@@ -218,6 +238,8 @@ impl Gathered {
             Input::Lead => self.leads = true,
             Input::Metrics(to) => answer(to, engine, observer),
             Input::Pause(pause) => self.paused = pause,
+            // The next step asks.
+            Input::Flows => {}
             // The caller may have given up.
             Input::Ping(to) => drop(to.send(())),
             Input::Stop => {}

@@ -18,6 +18,7 @@ use crate::api::{Api, Error};
 use crate::cache::{Cache, Kind};
 use crate::driver::Inbox;
 use crate::extender::Extenders;
+use crate::flow::Flow;
 use crate::health::Health;
 use crate::lease::Claim;
 use crate::limit::Limit;
@@ -41,6 +42,8 @@ pub struct Context {
     pub cache: Cache,
     /// The engine, for answers.
     pub inbox: Inbox,
+    /// Whether the engine's decisions wait.
+    pub flow: Flow,
     /// Events.
     pub recorder: Recorder,
     /// Statuses of queues.
@@ -61,8 +64,12 @@ pub struct Context {
 pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, stop: CancellationToken) {
     let mut lanes = Lanes::default();
     let mut tasks: tokio::task::JoinSet<Lane> = tokio::task::JoinSet::new();
+    let mut taken = 0;
     loop {
         begin(&mut lanes, &mut tasks, &context);
+        if context.flow.update(taken, lanes.has_decision(Group::Workloads)) {
+            context.inbox.flows();
+        }
         let paused = context.health.paused();
         let waiting = Group::ALL.map(|group| lanes.has_decision(group) && !paused);
         let explains = Group::ALL.map(|group| lanes.has_explanation(group) && !paused);
@@ -80,6 +87,7 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
             batch = batches.recv() => {
                 // The engine has ended, as it does at a stop.
                 let Some(batch) = batch else { return finish(tasks, &context.claim).await };
+                taken += u64::from(Flow::counts(&batch));
                 for action in batch {
                     match Lane::of(&action) {
                         Some(lane) => {

@@ -19,6 +19,7 @@ mod discovery;
 pub mod driver;
 pub mod execute;
 pub mod extender;
+pub mod flow;
 pub mod health;
 pub mod ingest;
 pub mod jobs;

@@ -230,7 +230,7 @@ impl Runtime {
             ingest::resources(roles, settings.place.profiles.iter().any(gangs), nodes, &settings.jobs);
         let stop = CancellationToken::new();
         let supervisor = Supervisor::new(stop.clone());
-        let driver::Driver { inbox, actions, thread } =
+        let driver::Driver { inbox, actions, flow, thread } =
             driver::start(settings.engine(), resources.len(), &supervisor)?;
         let api = api.writing_as("kueue-admission");
         let room = Room::default();
@@ -277,6 +277,7 @@ impl Runtime {
             api: api.clone(),
             cache: cache.clone(),
             inbox: inbox.clone(),
+            flow,
             recorder: recorder.clone(),
             statuses: statuses.clone(),
             room: room.clone(),

@@ -61,6 +61,7 @@ pub(super) struct World {
     pub(super) late: Vec<engine::Event>,
     pub(super) fates: Vec<Fate>,
     fate: usize,
+    steps: usize,
     /// Explanations that have not been written yet.
     waiting: BTreeMap<WorkloadKey, WorkloadUpdate>,
 }
@@ -91,6 +92,7 @@ impl World {
             late: Vec::new(),
             fates,
             fate: 0,
+            steps: 0,
             waiting: BTreeMap::new(),
             plan,
         };
@@ -231,6 +233,12 @@ impl World {
         let mut batch = std::mem::take(&mut self.news);
         self.news = std::mem::take(&mut self.late);
         let mut actions = Vec::new();
+        // Until all goes well, a third of the steps comes while decisions still wait to be written.
+        self.steps += 1;
+        let hold = !self.fates.is_empty() && self.steps % 6 < 2;
+        if let Some(queueing) = self.engine.queueing_mut() {
+            queueing.hold_admissions(hold);
+        }
         self.engine.step(self.now, &mut batch, &mut actions);
         let mut wrote = false;
         for action in actions {

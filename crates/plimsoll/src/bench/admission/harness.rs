@@ -155,7 +155,7 @@ impl<'a> Harness<'a> {
         self.account();
         let quota = (self.shape.nominal_cpu * 1000) as f64 * self.shape.queues() as f64;
         self.outcome.process = process_time().zip(before).map(|(a, b)| a.saturating_sub(b));
-        self.server.finish();
+        self.server.finish(self.now);
         (self.outcome.writes, self.outcome.dropped) = (self.server.written, self.server.dropped);
         self.outcome.makespan = end;
         self.outcome.usage = self.running.2 / 1e9 / (quota * end.max(1e-9));
@@ -166,6 +166,8 @@ impl<'a> Harness<'a> {
     /// One step of the engine, and what it asks for.
     fn step(&mut self, batch: &mut Vec<Event>) {
         let mut actions = Vec::new();
+        // As the runtime's driver.
+        self.engine.hold_admissions(self.server.has_decision());
         let began = Instant::now();
         self.engine.step(self.now, batch, &mut actions);
         let took = began.elapsed();
@@ -175,7 +177,9 @@ impl<'a> Harness<'a> {
         for action in actions {
             match action {
                 Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(_)) => self.server.push(action),
-                Action::Queueing(plimsoll_queueing::Action::Record(..)) => self.server.events(1, self.now),
+                Action::Queueing(plimsoll_queueing::Action::Record(event)) => {
+                    self.server.events(&event.key, 1, self.now);
+                }
                 Action::Queueing(plimsoll_queueing::Action::ClusterQueueStatus(name, _)) => {
                     self.server.status(name, self.now);
                 }
@@ -225,7 +229,7 @@ impl<'a> Harness<'a> {
     /// A write got through: the object changes, and what runs starts or stops.
     fn write(&mut self, update: &WorkloadUpdate, batch: &mut Vec<Event>) {
         let Some(&i) = self.by_key.get(&update.key) else { return };
-        self.server.events(update.notes.len(), self.now);
+        self.server.events(&update.key, update.notes.len(), self.now);
         self.version += 1;
         let slot = &mut self.slots[i];
         update.apply(&mut slot.workload.status);
@@ -264,6 +268,7 @@ impl<'a> Harness<'a> {
             return;
         }
         self.ran(i, false);
+        self.server.ended(self.slots[i].workload.key.clone());
         self.left -= 1;
         self.version += 1;
         let slot = &mut self.slots[i];

@@ -1,14 +1,15 @@
 //! The API server of a run in virtual time: one write after the other, each at its price, in the product's order.
 //!
 //! Decisions and explanations come in the order of [`Lanes`]; statuses of queues and events come after them. A status is
-//! written at most once a second, and the last one always (`plimsoll-runtime`, `status.rs`); an event that waits for ten
-//! seconds is dropped (`notes.rs`).
+//! written at most once a second, and the last one always (`plimsoll-runtime`, `status.rs`). An event that waits for a
+//! minute is dropped, and after a second one that a newer one about its workload or the workload's end has overtaken
+//! (`notes.rs`).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use plimsoll_api::lanes::{Group, Lane, Lanes, explains};
 use plimsoll_engine::Action;
-use plimsoll_queueing::WorkloadUpdate;
+use plimsoll_queueing::{WorkloadKey, WorkloadUpdate};
 use plimsoll_state::time::{Duration, Time};
 
 /// Kinds of writes.
@@ -85,7 +86,9 @@ impl Price {
 /// From one write of a status to the next.
 const STATUS_PERIOD: Duration = Duration::from_seconds(1);
 /// An event that could not be written for so long is dropped.
-const EVENT_PATIENCE: Duration = Duration::from_seconds(10);
+const EVENT_PATIENCE: Duration = Duration::from_seconds(60);
+/// An event that has waited for so long may have been overtaken.
+const EVENT_HELD_UP: Duration = Duration::from_seconds(1);
 
 /// Writes that wait, and the server's time.
 pub struct Server {
@@ -98,7 +101,10 @@ pub struct Server {
     statuses: BTreeSet<(Time, String)>,
     wanted: BTreeSet<String>,
     written_at: BTreeMap<String, Time>,
-    events: VecDeque<Time>,
+    events: VecDeque<(Time, WorkloadKey)>,
+    /// How many events about a workload wait.
+    events_about: HashMap<WorkloadKey, usize>,
+    ended: HashSet<WorkloadKey>,
     /// Writes so far.
     pub written: Written,
     /// Events that were dropped.
@@ -117,6 +123,8 @@ impl Server {
             wanted: BTreeSet::new(),
             written_at: BTreeMap::new(),
             events: VecDeque::new(),
+            events_about: HashMap::new(),
+            ended: HashSet::new(),
             written: Written::default(),
             dropped: 0,
         }
@@ -142,9 +150,32 @@ impl Server {
         }
     }
 
-    /// Events were recorded.
-    pub fn events(&mut self, number: usize, now: Time) {
-        self.events.extend(std::iter::repeat_n(now, number));
+    /// Events about a workload were recorded.
+    pub fn events(&mut self, about: &WorkloadKey, number: usize, now: Time) {
+        self.events.extend(std::iter::repeat_n((now, about.clone()), number));
+        *self.events_about.entry(about.clone()).or_default() += number;
+    }
+
+    /// A workload has finished.
+    pub fn ended(&mut self, workload: WorkloadKey) {
+        self.ended.insert(workload);
+    }
+
+    /// Takes out the event in front; whether it is still to be written.
+    fn take_event(&mut self, now: Time) -> Option<bool> {
+        let (since, about) = self.events.pop_front()?;
+        let left = self.events_about.get_mut(&about).map_or(0, |n| {
+            *n -= 1;
+            *n
+        });
+        let waited = now.since(since);
+        let overtaken = waited >= EVENT_HELD_UP && (left > 0 || self.ended.contains(&about));
+        Some(waited < EVENT_PATIENCE && !overtaken)
+    }
+
+    /// Whether a decision waits to be written.
+    pub fn has_decision(&mut self) -> bool {
+        self.lanes.has_decision(Group::Workloads)
     }
 
     /// When the next write gets through, if one waits.
@@ -185,8 +216,8 @@ impl Server {
             self.written_at.insert(queue, now);
             return Some((Kind::QueueStatus, None));
         }
-        while let Some(since) = self.events.pop_front() {
-            if now.since(since) <= EVENT_PATIENCE {
+        while let Some(write) = self.take_event(now) {
+            if write {
                 return Some((Kind::Event, None));
             }
             self.dropped += 1;
@@ -195,9 +226,12 @@ impl Server {
     }
 
     /// Writes after the end of the run: the last status of each queue, and the events that wait.
-    pub fn finish(&mut self) {
+    pub fn finish(&mut self, now: Time) {
         self.written[Kind::QueueStatus as usize] += self.statuses.len();
-        self.written[Kind::Event as usize] += self.events.len();
+        while let Some(write) = self.take_event(now) {
+            let count = if write { &mut self.written[Kind::Event as usize] } else { &mut self.dropped };
+            *count += 1;
+        }
     }
 }
 
@@ -209,7 +243,8 @@ mod tests {
     fn every_kind_takes_its_time_and_statuses_wait_a_second() {
         let at = Time::from_seconds;
         let mut server = Server::new(Price::PerSecond(2), at(100));
-        server.events(2, at(100));
+        let about = |name: &str| WorkloadKey { namespace: "n".into(), name: name.into() };
+        server.events(&about("a"), 2, at(100));
         server.status("a".into(), at(100));
         server.status("a".into(), at(100));
         let mut kinds = Vec::new();
@@ -224,8 +259,15 @@ mod tests {
         }
         let status = Kind::QueueStatus;
         assert_eq!(kinds, [(status, 0), (Kind::Event, 500), (status, 1000), (Kind::Event, 1500)]);
-        server.events(1, now);
+        server.events(&about("a"), 1, now);
         assert_eq!(server.write(at(200)), None);
         assert_eq!((server.dropped, server.written), (1, [0, 0, 0, 2, 2]));
+        // Of two about one workload the newer, and none about one that has ended.
+        server.events(&about("a"), 2, at(200));
+        server.events(&about("b"), 1, at(200));
+        server.ended(about("b"));
+        assert_eq!(server.write(at(202)), Some((Kind::Event, None)));
+        assert_eq!(server.write(at(203)), None);
+        assert_eq!((server.dropped, server.written[Kind::Event as usize]), (3, 3));
     }
 }
