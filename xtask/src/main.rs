@@ -3,6 +3,7 @@
 mod chaos;
 mod deploy;
 mod example;
+mod history;
 mod instructions;
 mod mutations;
 mod picture;
@@ -28,6 +29,10 @@ fn main() -> ExitCode {
         Some("simulate") => simulate::run(&root, args.get(1..).unwrap_or_default()),
         Some("deploy") => deploy::run(&root),
         Some("picture") => picture::run(),
+        Some("history") => match args.get(1..) {
+            Some([file]) => history::run(Path::new(file)),
+            _ => Err(anyhow::anyhow!("usage: cargo xtask history FILE")),
+        },
         Some("schemas") => schemas::run(&root),
         Some("instructions") => match args.get(1..) {
             Some([]) => instructions::run(&root, false),
@@ -39,7 +44,7 @@ fn main() -> ExitCode {
             _ => Err(anyhow::anyhow!("usage: cargo xtask protobuf --from DIR")),
         },
         _ => Err(anyhow::anyhow!(
-            "usage: cargo xtask tidy [--update]    check the house rules; lower the lists of exceptions\n       cargo xtask deploy     make the generated manifests of deploy/\n       cargo xtask picture    draw Workloads (JSON on standard input) as SVG\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers\n       cargo xtask instructions [--bless]    count the instructions of placement, or make the baseline\n       cargo xtask chaos [--duration 10m] [--seed N]    run two replicas against an API server that misbehaves\n       cargo xtask simulate [--seeds N] [--minutes M] [--from SEED] [--checked]    play seeds in virtual time, with faults\n       cargo xtask simulate --mutations [NAME]    take mends out of the sources, which seeds have to find"
+            "usage: cargo xtask tidy [--update]    check the house rules; lower the lists of exceptions\n       cargo xtask deploy     make the generated manifests of deploy/\n       cargo xtask picture    draw Workloads (JSON on standard input) as SVG\n       cargo xtask history FILE    draw what `bench cluster --history FILE` has kept, as SVG\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers\n       cargo xtask instructions [--bless]    count the instructions of placement, or make the baseline\n       cargo xtask chaos [--duration 10m] [--seed N]    run two replicas against an API server that misbehaves\n       cargo xtask simulate [--seeds N] [--minutes M] [--from SEED] [--checked]    play seeds in virtual time, with faults\n       cargo xtask simulate --mutations [NAME]    take mends out of the sources, which seeds have to find"
         )),
     };
     match result {

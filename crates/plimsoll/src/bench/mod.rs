@@ -6,6 +6,7 @@ mod cases;
 mod client;
 pub mod cluster;
 mod engine;
+mod history;
 mod load;
 mod objects;
 mod place;

@@ -103,6 +103,7 @@ pub fn head(output: cli::Output, compared: bool) {
 
 /// A row as soon as it is known.
 pub fn row(row: &Row, output: cli::Output) {
+    super::history::add(row);
     match output {
         cli::Output::Json => say::line(&serde_json::to_string(row).unwrap_or_default()),
         cli::Output::Text => say::line(row.line().trim_end()),

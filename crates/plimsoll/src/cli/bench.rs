@@ -48,6 +48,9 @@ pub struct BenchCluster {
     /// (50) [default: no limit]. Peers have limits of their own.
     #[arg(long, value_name = "N")]
     pub qps: Option<u32>,
+    /// Append each row to this file as a line of JSON, with time, commit, machine, load and command.
+    #[arg(long, value_name = "FILE")]
+    pub history: Option<PathBuf>,
     /// Number of turns of each controller.
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub rounds: u32,

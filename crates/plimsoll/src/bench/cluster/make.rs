@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::writes::Writes;
 use crate::bench::client::{JSON, Target};
 use crate::bench::load::{self, Shot};
-use crate::bench::placement::workload::{Churn, NAMESPACE, Pods, Workload};
+use crate::bench::placement::workload::{Churn, NAMESPACE, Nodes, Pods, Workload};
 
 /// Connections that create.
 pub const CONNECTIONS: usize = 64;
@@ -99,6 +99,14 @@ pub async fn prepare(target: &Target, pods: &Pods, set: usize) -> anyhow::Result
 }
 
 impl Batch {
+    /// Gives the pods their nodes, one after the other.
+    pub fn on(mut self, nodes: &Nodes) -> Self {
+        for (i, pod) in self.0.iter_mut().enumerate() {
+            pod["spec"]["nodeName"] = nodes.nth(i).into();
+        }
+        self
+    }
+
     /// Creates the pods; gives when each was sent.
     pub async fn create(self, target: &Target) -> anyhow::Result<Vec<Instant>> {
         post(target, &self.0, self.1).await.context("creating pods")

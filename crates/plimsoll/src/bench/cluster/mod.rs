@@ -63,6 +63,9 @@ async fn measure(args: cli::BenchCluster) -> anyhow::Result<()> {
     let schedulers = place::upstream(&assets).into_iter().chain(with("--placement", &args.schedulers)?);
     let schedulers: Vec<Controller> = schedulers.collect();
     let (workloads, shapes) = select(&args)?;
+    if let Some(file) = &args.history {
+        super::history::keep(file, asked(&args))?;
+    }
     report::head(args.output, false);
     let mut failed = Vec::new();
     for mut w in workloads {
@@ -86,6 +89,18 @@ async fn measure(args: cli::BenchCluster) -> anyhow::Result<()> {
         compare(&shape, &controllers, &turns, args.output);
     }
     if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("; ")) }
+}
+
+/// The flags that matter to who reads the figures later, without paths of this machine.
+fn asked(args: &cli::BenchCluster) -> String {
+    let mut words = format!("bench cluster --scale {} --rounds {}", args.scale, args.rounds);
+    if !args.rows.is_empty() {
+        words.push_str(&format!(" --rows {}", args.rows.join(",")));
+    }
+    if let Some(qps) = args.qps {
+        words.push_str(&format!(" --qps {qps}"));
+    }
+    words
 }
 
 /// Kueue as its own performance test runs it (`test/performance/scheduler/minimalkueue`), from the directory of etcd and

@@ -47,9 +47,14 @@ impl Turn {
         self.bound as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// The figure of the row: the rate, and of pods that come at a pace the time that 99 of 100 take at most.
+    /// The figure of the row: the rate; of pods that come at a pace the time that 99 of 100 take at most; of a start the
+    /// time to the first binding.
     fn figure(&self, w: &Workload) -> f64 {
-        if w.pods.per_second.is_some() { self.quantile(0.99) } else { self.rate() }
+        match w.pods.per_second {
+            Some(_) => self.quantile(0.99),
+            None if w.is_start() => self.quantile(0.0),
+            None => self.rate(),
+        }
     }
 
     fn row(&self, w: &Workload, what: &str) -> Row {
@@ -57,6 +62,7 @@ impl Turn {
         let what = format!("{what}: {} nodes, {} pods", w.nodes.count, w.pods.count);
         let mut row = match w.pods.per_second {
             Some(_) => Row::less(format!("{what}, P99"), self.figure(w), "ms", None),
+            None if w.is_start() => Row::less(format!("{what}, first binding"), self.figure(w), "ms", None),
             None => Row::more(what, self.figure(w), "pods/s", None),
         };
         if w.waiting {
@@ -84,7 +90,9 @@ pub async fn run(
     schedulers: &[Controller],
     assets: &Path,
 ) -> anyhow::Result<()> {
-    let actors: Vec<Option<&Controller>> = std::iter::once(None).chain(schedulers.iter().map(Some)).collect();
+    // The client that decides nothing has no state to build.
+    let binder = (!w.is_start()).then_some(None);
+    let actors: Vec<Option<&Controller>> = binder.into_iter().chain(schedulers.iter().map(Some)).collect();
     let name = |actor: &Option<&Controller>| actor.map_or(BINDER, |s| s.name.as_str()).to_owned();
     let mut turns: Vec<Vec<Turn>> = actors.iter().map(|_| Vec::new()).collect();
     for round in 0..args.rounds {
@@ -113,8 +121,8 @@ pub async fn run(
 fn compare(w: &Workload, turns: &[(String, Vec<f64>)], output: cli::Output) {
     let Some((_, own)) = turns.iter().find(|(name, _)| name == super::OWN) else { return };
     for (name, theirs) in turns.iter().filter(|(name, _)| name != super::OWN) {
-        let paced = w.pods.per_second.is_some();
-        let ratio = |(own, theirs): (&f64, &f64)| if paced { theirs / own } else { own / theirs };
+        let times = w.pods.per_second.is_some() || w.is_start();
+        let ratio = |(own, theirs): (&f64, &f64)| if times { theirs / own } else { own / theirs };
         let ratios: Vec<f64> = own.iter().zip(theirs).map(ratio).collect();
         if let Some(row) = super::ratios(&w.name, name, ratios) {
             report::row(&row, output);
@@ -196,6 +204,10 @@ async fn waiting(
     bar: &indicatif::ProgressBar,
 ) -> anyhow::Result<Turn> {
     let count = w.pods.count;
+    for (set, pods) in w.init.iter().enumerate() {
+        let there = make::prepare(&server.target, pods, set + 1).await?.on(&w.nodes);
+        there.create(&server.target).await.context("pods that have their nodes")?;
+    }
     make::prepare(&server.target, &w.pods, 0).await?.create(&server.target).await?;
     let before = Before::read(server, None).await?;
     let mut bound = Bound::start(&server.api, &server.target, &[count]).await?;

@@ -117,6 +117,11 @@ impl Workload {
             && self.init.iter().chain([&self.pods]).all(plain)
     }
 
+    /// Whether it measures how long a scheduler takes from its start to its first binding, in a cluster full of pods.
+    pub fn is_start(&self) -> bool {
+        self.waiting && !self.init.is_empty()
+    }
+
     /// Multiplies the numbers of nodes and pods.
     pub fn scale(&mut self, factor: f64) {
         let scaled = |n: usize| ((n as f64 * factor).round() as usize).max(1);
