@@ -103,6 +103,7 @@ impl Unanswered {
                 | SchedulerEvent::Prepared(uid)
                 | SchedulerEvent::BindFailed { uid, .. } => ActionId::Bind(uid.clone()),
                 SchedulerEvent::Extended { call, .. } => ActionId::Extend(*call),
+                SchedulerEvent::Reload(_) => return Ok(()),
                 SchedulerEvent::Answered { action, .. } => match scheduler_id(action) {
                     Some(id) => id,
                     None => return Ok(()),

@@ -10,7 +10,7 @@ use plimsoll_state::cast::index32;
 /// An assumed pod: counted on its node, not bound yet.
 #[derive(Debug)]
 pub(crate) struct Assumed {
-    /// Index of its profile.
+    /// Index of the profile whose plugins assumed it.
     profile: u32,
     /// What the plugins of its cycle wrote.
     state: CycleState,
@@ -49,6 +49,11 @@ impl Assumed {
 
     pub fn profile(&self) -> usize {
         self.profile as usize
+    }
+
+    /// Its profile is elsewhere now.
+    pub fn set_profile(&mut self, profile: u32) {
+        self.profile = profile;
     }
 }
 

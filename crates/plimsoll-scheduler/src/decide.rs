@@ -48,6 +48,7 @@ impl Scheduler {
             self.retry(id);
         }
         self.repeat_due();
+        self.reload_pending();
         for action in self.outbox.drain(..) {
             emit(action);
         }

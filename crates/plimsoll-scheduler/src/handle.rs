@@ -41,6 +41,7 @@ impl Scheduler {
             Event::Extended { uid, extender, call, answer } => self.extended(&uid, extender, call, answer),
             Event::BindFailed { uid, message } => self.bind_failed(&uid, &message),
             Event::Answered { action, answer } => self.answered(*action, &answer),
+            Event::Reload(profiles) => self.reload(profiles),
         }
         self.settle_victims();
     }
@@ -430,7 +431,7 @@ impl Scheduler {
 
     /// The plugins that have registered for such events. They never change what they register for.
     fn registered_for(&mut self, change: &ClusterEvent) -> Arc<[PluginId]> {
-        let runners = &self.runners;
+        let runners = &self.runners[..self.config.profiles.len().min(self.runners.len())];
         let registered = |id: &PluginId| {
             runners.iter().filter_map(|r| r.plugin(*id)).any(|p| {
                 let list = p.events_to_register();

@@ -43,6 +43,7 @@ mod queue;
 mod ranked;
 mod rebuild;
 mod record;
+mod reload;
 mod runner;
 mod sweep;
 mod victims;
@@ -137,6 +138,8 @@ pub enum Event {
         /// What became of it.
         answer: Answer,
     },
+    /// Replaces the profiles before the next cycle, see [`Scheduler::reload_problem`]. No action is answered.
+    Reload(Vec<Profile>),
 }
 
 /// Names a pod.
@@ -276,6 +279,7 @@ pub enum Action {
 pub struct Scheduler {
     config: Config,
     cluster: Cluster,
+    /// The profiles, then those before a reload whose pods are still assumed.
     runners: Vec<Runner>,
     /// Which plugins have registered for an event, of those that have come.
     registered: Map<(events::EventResource, events::ActionType), Arc<[framework::PluginId]>>,
@@ -309,10 +313,16 @@ pub struct Scheduler {
     in_flight_events: Map<PodId, in_flight::InFlightEvents>,
     /// Pods that wait at Permit.
     waiting: framework::WaitingPods,
+    /// Position in the log of changes when plugins last looked at them.
+    reviewed: u64,
     /// Pods placed so far in the cycle of a pod group.
     group_cycle: BTreeSet<PodId>,
     /// Victims whose PreBind is ended instead of deleting them.
     cancelled: Vec<PodId>,
+    /// Profiles that replace the present ones before the next cycle.
+    pending_reload: Option<Vec<Profile>>,
+    /// How often profiles were replaced.
+    reloads: u64,
     /// Where the next search for feasible nodes starts.
     next_start: usize,
     /// Writes that failed and have to be repeated.
@@ -336,7 +346,7 @@ impl Scheduler {
     pub fn new(config: Config) -> Self {
         let mut cluster = Cluster::default();
         cluster.objects.devices.selector = config.device_selector.clone();
-        let runners = Runner::all(&config.profiles, &config.extenders, &mut cluster.strings);
+        let runners = Runner::all(&config.profiles, &config.extenders, &mut cluster.strings, None);
         let plugins = runners.first().map_or(0, |r| r.names.len());
         let sort = runners.first().and_then(Runner::queue_sort);
         // Plugins keep the names that they look for.
@@ -361,8 +371,11 @@ impl Scheduler {
             next_call: 0,
             in_flight_events: Map::default(),
             waiting: framework::WaitingPods::default(),
+            reviewed: 0,
             group_cycle: BTreeSet::new(),
             cancelled: Vec::new(),
+            pending_reload: None,
+            reloads: 0,
             next_start: 0,
             runners,
             registered: Map::default(),

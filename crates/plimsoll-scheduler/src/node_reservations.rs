@@ -261,6 +261,16 @@ impl NodeReservations {
         }
     }
 
+    /// All pods that are assumed.
+    pub(crate) fn assumed_pods(&self) -> Vec<PodId> {
+        let pod = |owner| match owner {
+            Owner::Pod(id) => Some(id),
+            Owner::Workload(_) => None,
+        };
+        let assumed = self.table.iter().filter(|(_, r)| r.cause == Cause::Assumed);
+        assumed.filter_map(|(_, r)| pod(r.owner)).collect()
+    }
+
     pub(crate) fn assumed_mut(&mut self, id: PodId) -> Option<&mut Assumed> {
         match self.table.held_mut(self.of_pod(id, Cause::Assumed)?)? {
             Held::Assumed(assumed) => Some(assumed),

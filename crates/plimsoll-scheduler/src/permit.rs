@@ -207,10 +207,16 @@ impl Scheduler {
         (had || shown).then(String::new)
     }
 
-    /// Rejects the pods whose Permit timeout has passed.
+    /// Rejects the pods whose Permit timeout has passed, and lets plugins look at the others when something has changed.
     pub(super) fn end_waiting(&mut self) {
         if let Some(runner) = self.runners.first() {
             self.waiting.expire(self.now, &runner.names);
+        }
+        let position = self.cluster.changes.end();
+        if !self.waiting.is_empty() && self.reviewed != position {
+            self.reviewed = position;
+            let current = self.config.profiles.len();
+            self.runners.iter().take(current).for_each(|r| r.review(&self.cluster, &mut self.waiting));
         }
         self.run_deferred_calls();
     }

@@ -54,9 +54,14 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    /// The profiles with their plugins; a plugin has the same number in all of them.
-    pub fn all(profiles: &[Profile], extenders: &[Extender], strings: &mut Interner) -> Vec<Self> {
-        let mut names = PluginNames::default();
+    /// The profiles with their plugins; a plugin has the same number in all of them, and the one that it had `before`.
+    pub fn all(
+        profiles: &[Profile],
+        extenders: &[Extender],
+        strings: &mut Interner,
+        before: Option<&PluginNames>,
+    ) -> Vec<Self> {
+        let mut names = before.cloned().unwrap_or_default();
         names.add(&EXTENDERS.into());
         for plugin in profiles.iter().flat_map(|p| p.plugins.all()) {
             names.add(plugin.shared_name());
@@ -202,6 +207,13 @@ impl Runner {
             }
         }
         Ok(holds)
+    }
+
+    /// Lets the plugins of Permit look at the pods that wait again.
+    pub fn review(&self, cluster: &Cluster, waiting: &mut WaitingPods) {
+        for i in &self.permit {
+            self.plugins[*i].plugin.review(cluster, waiting);
+        }
     }
 
     /// Whether any plugin scores.

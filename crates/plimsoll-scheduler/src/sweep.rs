@@ -5,6 +5,7 @@ use super::Scheduler;
 impl Scheduler {
     /// What a replica does that follows its leader, instead of [`Scheduler::decide`].
     pub fn follow(&mut self) {
+        self.reload_pending();
         self.sweep();
     }
 
@@ -18,7 +19,7 @@ impl Scheduler {
     }
 
     #[cold]
-    fn sweep_now(&mut self) {
+    pub(super) fn sweep_now(&mut self) {
         self.in_flight_events.values_mut().for_each(super::in_flight::InFlightEvents::forget);
         self.ranks.clear(&mut self.cluster);
         self.cluster.sweep_strings();

@@ -4,6 +4,7 @@ pub mod amounts;
 mod changes;
 pub mod devices;
 pub mod features;
+mod feed;
 pub mod group;
 mod ids;
 pub mod labels;
@@ -19,6 +20,7 @@ pub mod workloads;
 
 pub use amounts::{Amounts, Usage};
 pub use changes::{Changed, Changes, Moved, Pair};
+pub use feed::{NodeChange, PodShape};
 pub use ids::{NodeId, PodId, ShapeId, SpecId};
 pub use labels::Labels;
 pub use node::{Columns, Node, NodeInfo};

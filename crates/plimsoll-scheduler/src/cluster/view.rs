@@ -196,7 +196,7 @@ fn label<'a>(cluster: &'a Cluster, labels: &Labels, key: &str) -> Option<&'a str
     labels.get(cluster.strings.get(key)?).map(|value| cluster.strings.text(value))
 }
 
-fn amount(cluster: &Cluster, amounts: &Amounts, resource: &str) -> i64 {
+pub(super) fn amount(cluster: &Cluster, amounts: &Amounts, resource: &str) -> i64 {
     match resource {
         "cpu" => amounts.cpu,
         "memory" => amounts.memory,

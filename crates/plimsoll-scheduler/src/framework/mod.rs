@@ -68,5 +68,5 @@ pub use registry::{ArgsError, Handle, Registration, Registry, RegistryError};
 pub use status::{Code, Reason, Status};
 pub use waiting::{PermitResult, Released, WaitingPods};
 
-pub use crate::cluster::{Cluster, NodeColumns, NodeId, NodeView, PodId, PodView};
+pub use crate::cluster::{Cluster, NodeChange, NodeColumns, NodeId, NodeView, PodId, PodShape, PodView};
 pub use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource};

@@ -370,6 +370,10 @@ pub trait Plugin: Debug + Send + Sync {
         PermitResult::Allow
     }
 
+    /// Pods wait on Permit, and nodes or pods have changed since the last call: the plugin may allow or reject the pods that it
+    /// holds ([`WaitingPods::held_by`]). kube-scheduler's plugins do so from their informers.
+    fn review(&self, _cluster: &Cluster, _waiting: &mut WaitingPods) {}
+
     /// PreBind: whether everything is there that the pod needs; `work` has been written.
     fn pre_bind(&self, _pod: &AssumedPod<'_>, _work: &PreBindWork) -> PreBindResult {
         PreBindResult::Success

@@ -66,6 +66,12 @@ impl WaitingPods {
         self.rows.keys().copied().collect()
     }
 
+    /// The pods that wait for a plugin, in order of their numbers.
+    pub fn held_by(&self, plugin: PluginId) -> Vec<PodId> {
+        let held = self.rows.iter().filter(|(_, holds)| holds.iter().any(|h| h.plugin == plugin));
+        held.map(|(pod, _)| *pod).collect()
+    }
+
     /// A plugin allows the pod.
     pub fn allow(&mut self, pod: PodId, plugin: PluginId) {
         let Some(holds) = self.rows.get_mut(&pod) else { return };

@@ -133,6 +133,19 @@ impl Queue {
         }
     }
 
+    /// There are plugins with numbers below `plugins` now; no number has another meaning than before.
+    pub fn set_plugins(&mut self, plugins: usize, sort: Option<Arc<dyn Plugin>>) {
+        self.by_plugin.resize_with(plugins.max(self.by_plugin.len()), BTreeSet::new);
+        self.sort = sort;
+    }
+
+    /// All pods with their places, in order of arrival.
+    pub fn all(&self) -> Vec<(PodId, Stage)> {
+        let mut all: Vec<_> = self.rows.iter().map(|(id, row)| (row.seq, *id, row.stage)).collect();
+        all.sort_unstable_by_key(|(seq, ..)| *seq);
+        all.into_iter().map(|(_, id, stage)| (id, stage)).collect()
+    }
+
     pub fn get(&self, id: PodId) -> Option<&Queued> {
         self.rows.get(&id)
     }

@@ -2,3 +2,4 @@
 
 mod foreign_lifecycle;
 mod foreign_plugin;
+mod reload;
