@@ -1,9 +1,11 @@
-//! Scheduler plugins that users write in a configuration file, without a build of their own (`docs/plugins.md`).
+//! Scheduler plugins and rules about workloads that users write in configuration files, without a build of their own
+//! (`docs/plugins.md`).
 //!
 //! [`registry`] has kube-scheduler's plugins and `Expression`, whose instances filter nodes, score nodes and hold pods back
 //! with expressions in CEL.
 
 mod expression;
+pub mod workloads;
 
 use plimsoll_scheduler::Registry;
 use plimsoll_scheduler::framework::RegistryError;

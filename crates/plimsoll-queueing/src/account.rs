@@ -112,8 +112,11 @@ impl Queueing {
     }
 
     pub(crate) fn rank(&self, wl: &WorkloadInfo, id: WorkloadId) -> Rank {
+        let (order, score) = wl.ruled_order();
         Rank {
+            order,
             priority: Reverse(wl.obj.effective_priority()),
+            score,
             since: self.queue_order_timestamp(&wl.obj),
             uid: Arc::clone(&wl.uid),
             id,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::policy::WorkloadPolicy;
 use plimsoll_state::DeviceSelector;
 use plimsoll_state::model::LabelSelector;
 use plimsoll_state::time::Duration;
@@ -39,6 +40,8 @@ pub struct Config {
     pub local_queue_metrics: LocalQueueMetrics,
     /// Feature gates that decide something.
     pub gates: Gates,
+    /// Rules about workloads; `None`: Kueue's alone.
+    pub policy: Option<Arc<dyn WorkloadPolicy>>,
 }
 
 /// Which LocalQueues have metrics (`metrics.localQueueMetrics`).

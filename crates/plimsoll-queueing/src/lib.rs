@@ -44,6 +44,9 @@ mod model;
 mod pending;
 mod phase;
 mod pod_sets;
+mod policy;
+#[cfg(test)]
+mod policy_tests;
 mod preemption_gates;
 mod preemption_rounds;
 #[cfg(test)]
@@ -84,6 +87,7 @@ pub use model::{
     ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, TargetKind, Topology, TopologyAssignment,
     TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
 };
+pub use policy::{Ruling, WorkloadPolicy};
 pub use report::{QueueStatus, QuotaCell, QuotaNode, ResourceUsage, Waiting};
 pub use run_windows::{Calendar, Chosen, Hours, OUTSIDE, RunWindow, RunWindowStatus};
 pub use update::WorkloadUpdate;

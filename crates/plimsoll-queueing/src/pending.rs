@@ -12,10 +12,13 @@ use super::amount::Amount;
 use super::ids::{FlavorResource, LocalQueueId, Map, SchedulingHashId, WorkloadId};
 use plimsoll_state::time::Time;
 
-/// Order within a ClusterQueue: higher priority, then older, then UID.
+/// Order within a ClusterQueue: higher priority, then older, then UID; rules of the configuration come before and after the
+/// priority.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
+    pub(crate) order: i32,
     pub(crate) priority: Reverse<i64>,
+    pub(crate) score: Reverse<i32>,
     pub(crate) since: Time,
     pub(crate) uid: Arc<str>,
     pub(crate) id: WorkloadId,
@@ -320,7 +323,15 @@ mod tests {
     }
 
     fn rank(id: u32, priority: i64) -> Rank {
-        Rank { priority: Reverse(priority), since: Time(0), uid: Arc::from(format!("u{id}")), id: w(id) }
+        let (order, score) = (0, Reverse(0));
+        Rank {
+            order,
+            priority: Reverse(priority),
+            score,
+            since: Time(0),
+            uid: Arc::from(format!("u{id}")),
+            id: w(id),
+        }
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub(crate) struct SchedulingHash {
     pub(crate) priority: i64,
     /// The slice it is to replace: it needs only the difference.
     pub(crate) replaces: Option<WorkloadKey>,
+    /// Why a rule of the configuration keeps it from being admitted.
+    pub(crate) veto: Option<String>,
     pub(crate) pod_sets: Vec<(PodSet, PodSetResources)>,
 }
 

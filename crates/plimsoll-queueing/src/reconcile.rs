@@ -352,6 +352,9 @@ impl Queueing {
         if let Some(problem) = &wl.invalid_as_written {
             return because("Misconfigured", problem.clone());
         }
+        if let Some(veto) = wl.veto() {
+            return because(crate::policy::VETOED, veto.clone());
+        }
         if !obj.admission_gated_by.is_empty() {
             return because("AdmissionGated", format!("Admission is gated by: {}", obj.admission_gated_by));
         }

@@ -1,5 +1,6 @@
 //! The rows of queueing's tables: what is known and derived of each ClusterQueue, LocalQueue and workload.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use super::metrics::Observation;
 use super::model::{ClusterQueue, LocalQueue, TopologyAssignment, Workload, WorkloadStatus};
 use super::pending::Pending;
 use super::pod_sets::PodSetResources;
+use super::policy::Ruling;
 use super::preemption_rounds::PreemptionRounds;
 use super::rules::Rules;
 use super::run_windows::Name as WindowName;
@@ -128,6 +130,8 @@ pub(crate) struct WorkloadInfo {
     /// Why it can't be admitted: with defaults of the namespace filled in, and as written.
     pub(crate) invalid: Option<String>,
     pub(crate) invalid_as_written: Option<String>,
+    /// What the configuration's rules say about it, if they say anything.
+    pub(crate) ruling: Option<Box<Ruling>>,
     /// What its claims for devices count as.
     pub(crate) devices: Charge,
     /// Its quota reservation.
@@ -147,6 +151,16 @@ pub(crate) struct WorkloadInfo {
 }
 
 impl WorkloadInfo {
+    /// Why a rule of the configuration keeps it from being admitted.
+    pub(crate) fn veto(&self) -> Option<&String> {
+        self.ruling.as_ref()?.veto.as_ref()
+    }
+
+    /// Its place by rules of the configuration: what comes before its priority, and what comes after it.
+    pub(crate) fn ruled_order(&self) -> (i32, Reverse<i32>) {
+        self.ruling.as_ref().map_or((0, Reverse(0)), |ruling| (ruling.order, Reverse(ruling.score)))
+    }
+
     /// Where among [`WorkloadInfo::total_requests`] a podset of the spec is: by its name in the admission, if there is one.
     pub(crate) fn resources_of(&self, pod_set: usize) -> Option<usize> {
         match self.obj.status.admission.as_ref().filter(|_| self.quota.is_some()) {

@@ -51,6 +51,8 @@ pub struct KueueConfig {
     pub delete_deactivated_after: Option<Duration>,
     /// `clientConnection`, if there.
     pub client: Option<ClientConnection>,
+    /// The section `plimsoll`, which Kueue's file does not have; not read here.
+    pub plimsoll: Option<Value>,
 }
 
 const V1BETA2: &str = "config.kueue.x-k8s.io/v1beta2";
@@ -204,6 +206,7 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
         delete_finished_after: finished,
         delete_deactivated_after: deactivated,
         client,
+        plimsoll: raw.plimsoll,
     })
 }
 

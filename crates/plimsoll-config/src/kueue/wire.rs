@@ -39,6 +39,8 @@ pub(super) struct Configuration {
     pub(super) feature_gates: BTreeMap<String, bool>,
     pub(super) object_retention_policies: Option<Retention>,
     pub(super) visibility_server: Option<sections::VisibilityServer>,
+    /// Not Kueue's.
+    pub(super) plimsoll: Option<Value>,
 }
 
 #[derive(Deserialize, Default)]

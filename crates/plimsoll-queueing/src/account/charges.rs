@@ -5,6 +5,7 @@ use crate::amount::Amount;
 use crate::ids::{FlavorResource, WorkloadId};
 use crate::model::{PodSet, Workload};
 use crate::pod_sets::{PodSetResources, SchedulingHash, scheduling_spec};
+use crate::policy::Ruling;
 use crate::quota::add_usage;
 use crate::requests;
 use plimsoll_state::model::StringMap;
@@ -61,6 +62,7 @@ impl Queueing {
         let mut scheduling_hash = SchedulingHash {
             priority: obj.effective_priority(),
             replaces: obj.replaces.clone(),
+            veto: None,
             pod_sets: Vec::new(),
         };
         let mut specs = Vec::with_capacity(obj.pod_sets.len());
@@ -96,6 +98,12 @@ impl Queueing {
         }
         let invalid = requests::validate(specs.iter(), &limits);
         let invalid_as_written = requests::validate(obj.pod_sets.iter().map(|p| &p.spec), &limits);
+        let ruling = self.config.policy.as_ref().map(|policy| {
+            let requests = crate::policy::requested(&self.ids, &total_requests);
+            policy.rule(obj, &requests)
+        });
+        let ruling = ruling.filter(|ruling| *ruling != Ruling::default()).map(Box::new);
+        scheduling_hash.veto = ruling.as_ref().and_then(|ruling| ruling.veto.clone());
         let scheduling_hash = self.scheduling_hashes.take(scheduling_hash);
         if let Some(old) = self.wl(id).map(|w| w.scheduling_hash) {
             self.scheduling_hashes.give_back(old);
@@ -106,6 +114,7 @@ impl Queueing {
             }
             (wl.total_requests, wl.scheduling_hash) = (total_requests, scheduling_hash);
             (wl.invalid, wl.invalid_as_written) = (invalid, invalid_as_written);
+            wl.ruling = ruling;
             wl.devices = devices;
         }
     }

@@ -8,6 +8,7 @@ use crate::account::has_failed_checks;
 use crate::cycle::assign::{Assignment, AssignmentRequest, LastAssignment, Mode, Pins, Reducer};
 use crate::cycle::victim::Target;
 use crate::ids::{ClusterQueueId, SchedulingHashId, WorkloadId};
+use crate::policy::VETOED;
 use crate::state::WorkloadInfo;
 
 impl Cycle<'_> {
@@ -80,6 +81,9 @@ impl Cycle<'_> {
         }
         if let Some(problem) = wl.invalid.clone() {
             return Some((RequeueReason::Generic, "Misconfigured", problem));
+        }
+        if let Some(veto) = wl.veto() {
+            return Some((RequeueReason::Generic, VETOED, veto.clone()));
         }
         if self.state.replaces_places(id) {
             let message = "elastic jobs with topologies are not supported: the workload slice before has places on nodes";

@@ -17,7 +17,8 @@ pub(crate) trait EntryOrder: Debug + Send + Sync {
     fn next(&self, cycle: &mut Cycle<'_>, entries: &[Entry], left: &[usize]) -> usize;
 }
 
-/// Less borrowing first, then higher priority, then older (Kueue `classicalIterator`).
+/// Less borrowing first, then higher priority, then older (Kueue `classicalIterator`). Rules of the configuration come before
+/// and after the priority.
 #[derive(Debug)]
 pub(super) struct ClassicalOrder;
 
@@ -47,7 +48,8 @@ impl Cycle<'_> {
             let borrowing = e.fits.or_else(|| e.assignment.as_ref().map(|a: &Assignment| a.borrowing));
             let age = self.state.wl(e.id).map(|w| {
                 let priority = if by_priority { w.obj.effective_priority() } else { 0 };
-                (std::cmp::Reverse(priority), self.state.queue_order_timestamp(&w.obj))
+                let (order, score) = w.ruled_order();
+                (order, std::cmp::Reverse(priority), score, self.state.queue_order_timestamp(&w.obj))
             });
             (e.second.is_none(), borrowing.unwrap_or(0), age)
         });
@@ -61,7 +63,8 @@ impl Cycle<'_> {
         } else {
             Ordering::Equal
         };
-        priority.then_with(|| {
+        let ((a_order, a_score), (b_order, b_score)) = (a.ruled_order(), b.ruled_order());
+        a_order.cmp(&b_order).then(priority).then(a_score.cmp(&b_score)).then_with(|| {
             self.state.queue_order_timestamp(&a.obj).cmp(&self.state.queue_order_timestamp(&b.obj))
         })
     }

@@ -143,6 +143,7 @@ impl Queueing {
         wl.quota.is_none()
             && wl.hold_off.is_none()
             && wl.invalid.is_none()
+            && wl.veto().is_none()
             && wl.obj.replaces.is_none()
             && self.slices_are_none()
             && wl.obj.status.requeue_state.is_none()

@@ -75,6 +75,7 @@ impl Queueing {
             scheduling_hash: SchedulingHashId::NONE,
             invalid: None,
             invalid_as_written: None,
+            ruling: None,
             devices: Ok(Vec::new()),
             quota: None,
             queued: None,
