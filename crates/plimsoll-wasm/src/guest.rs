@@ -16,7 +16,7 @@ pub const MAX_FUEL: u64 = 500_000_000;
 /// Bytes of memory of an instance.
 pub const MAX_MEMORY: usize = 128 << 20;
 /// Elements of a table of an instance.
-const MAX_TABLE: usize = 100_000;
+pub(crate) const MAX_TABLE: usize = 100_000;
 /// Bytes of a module.
 const MAX_MODULE: usize = 64 << 20;
 const NO_RESULT: &[char] = &[];
@@ -77,16 +77,15 @@ impl Guest {
     /// In upstream's words, when it is no module, exports no memory, no function of a plugin or one of a wrong signature, or
     /// imports what the host does not have.
     pub fn new(bytes: &[u8], settings: Settings) -> Result<Self, String> {
-        let compile = |e: wasmtime::Error| format!("wasm: error compiling guest: {}", first_line(&e));
-        if bytes.len() > MAX_MODULE {
-            return Err(format!("wasm: error compiling guest: it is larger than {MAX_MODULE} bytes"));
-        }
-        let mut config = Config::new();
-        config.consume_fuel(true).cranelift_nan_canonicalization(true);
-        let engine = Engine::new(&config).map_err(compile)?;
-        let module = Module::from_binary(&engine, bytes).map_err(compile)?;
+        let (engine, module) = compile(bytes)?;
+        Self::of_module(&engine, &module, settings)
+    }
+
+    pub(crate) fn of_module(engine: &Engine, module: &Module, settings: Settings) -> Result<Self, String> {
+        let (engine, module) = (engine.clone(), module.clone());
         let mut linker = Linker::new(&engine);
-        host::link(&mut linker).and_then(|()| wasi::link(&mut linker)).map_err(compile)?;
+        let linked = host::link(&mut linker).and_then(|()| wasi::link(&mut linker));
+        linked.map_err(|e| format!("wasm: error compiling guest: {}", first_line(&e)))?;
         let exports = exports(&module)?;
         let imports = module.imports().map(|i| i.name().to_owned()).collect();
         Ok(Self { engine, module, linker, exports, imports, settings })
@@ -163,6 +162,19 @@ impl Guest {
         instance.store.data_mut().out.clear();
         Ok(instance)
     }
+}
+
+/// Checks and compiles a module.
+pub(crate) fn compile(bytes: &[u8]) -> Result<(Engine, Module), String> {
+    let failed = |e: wasmtime::Error| format!("wasm: error compiling guest: {}", first_line(&e));
+    if bytes.len() > MAX_MODULE {
+        return Err(format!("wasm: error compiling guest: it is larger than {MAX_MODULE} bytes"));
+    }
+    let mut config = Config::new();
+    config.consume_fuel(true).cranelift_nan_canonicalization(true);
+    let engine = Engine::new(&config).map_err(failed)?;
+    let module = Module::from_binary(&engine, bytes).map_err(failed)?;
+    Ok((engine, module))
 }
 
 /// The functions of the interface that a module exports (`detectInterfaces`, `maskInterfaces`).
@@ -305,7 +317,7 @@ fn decorated(store: &Store<Host>, function: &str, error: &wasmtime::Error) -> St
 }
 
 /// wazero's names of traps.
-fn trap_name(trap: Trap) -> String {
+pub(crate) fn trap_name(trap: Trap) -> String {
     match trap {
         Trap::UnreachableCodeReached => "unreachable",
         Trap::MemoryOutOfBounds => "out of bounds memory access",

@@ -1,9 +1,12 @@
-//! A host for scheduler plugins in WebAssembly: guests of kube-scheduler-wasm-extension run unmodified (`docs/plugins.md`).
+//! A host for scheduler plugins in WebAssembly (`docs/plugins.md`): guests of kube-scheduler-wasm-extension run unmodified, and
+//! guests of the SDK `plimsoll-plugin` use an interface of columns ([`fast`]).
 //!
 //! The crate does no IO: its caller reads the file of a guest. A guest has no files and no network; its clock is the engine's,
 //! its random numbers are seeded, and each call may execute a bounded number of instructions in bounded memory.
 
 mod config;
+mod failures;
+pub mod fast;
 mod guest;
 mod host;
 mod nodes;
@@ -16,7 +19,8 @@ mod scheduler_tests;
 mod tests;
 mod wasi;
 
-pub use config::{ReadFile, names, register};
+pub use config::{Modules, ReadFile, check, files, names, register};
+pub use failures::Failures;
 pub use guest::{Answer, Guest, Instance, MAX_FUEL, MAX_MEMORY, Settings};
 pub use host::{Params, Results};
 pub use nodes::Nodes;

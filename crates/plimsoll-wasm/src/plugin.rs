@@ -13,6 +13,7 @@ use plimsoll_scheduler::framework::{
 use plimsoll_state::model::Pod;
 use plimsoll_state::time::Duration;
 
+use crate::failures::Failures;
 use crate::guest::{Answer, Guest};
 use crate::host::Params;
 use crate::pool::{Pool, Token};
@@ -83,8 +84,8 @@ pub(crate) struct GuestPlugin {
 }
 
 impl GuestPlugin {
-    pub(crate) fn new(guest: Option<Guest>, id: PluginId) -> Self {
-        let pool = guest.map(|guest| Arc::new(Pool::new(guest)));
+    pub(crate) fn new(guest: Option<(Guest, Failures)>, id: PluginId) -> Self {
+        let pool = guest.map(|(guest, failures)| Arc::new(Pool::new(guest, failures)));
         let events = pool.as_deref().map_or_else(Vec::new, events);
         Self { pool, id, events }
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_scheduler::framework::Cluster;
 
+use crate::failures::Failures;
 use crate::guest::{Answer, Guest, Instance};
 use crate::host::Params;
 use crate::nodes::Nodes;
@@ -59,13 +60,14 @@ impl Slots {
 pub(crate) struct Pool {
     pub guest: Guest,
     reads_nodes: bool,
+    failures: Failures,
     slots: Mutex<Slots>,
 }
 
 impl Pool {
-    pub(crate) fn new(guest: Guest) -> Self {
+    pub(crate) fn new(guest: Guest, failures: Failures) -> Self {
         let reads_nodes = ["node", "nodeList", "nodeImageStates"].iter().any(|name| guest.imports(name));
-        Self { guest, reads_nodes, slots: Mutex::default() }
+        Self { guest, reads_nodes, failures, slots: Mutex::default() }
     }
 
     /// The parameters of a call for a pod: time and nodes.
@@ -140,6 +142,9 @@ impl Pool {
     ) -> Result<Answer, String> {
         let now = params.now;
         let answer = self.call_with_state(slot, token, function, params);
+        if answer.is_err() {
+            self.failures.count(&self.guest.settings().name, slot.instance.is_exhausted());
+        }
         if let Err(why) = &answer
             && slot.instance.is_exhausted()
         {

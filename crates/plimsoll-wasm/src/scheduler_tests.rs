@@ -12,9 +12,10 @@ use plimsoll_scheduler::{
 use plimsoll_state::model::{Node, Pod};
 use plimsoll_state::{ObjectEvent, Time};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
-use crate::register;
 use crate::tests::CALLS;
+use crate::{Modules, register};
 
 /// Imports that the guests below use, and places for texts: the node's name at 1000.
 const HEAD: &str = r#"
@@ -47,7 +48,9 @@ fn scheduler(guests: &[&str]) -> Result<Scheduler, String> {
 
 fn with_config(config: &Value, files: BTreeMap<String, Vec<u8>>) -> Result<Scheduler, String> {
     let mut registry = Registry::in_tree();
-    register(&mut registry, config, move |path| files.get(path).cloned().ok_or("no such file".to_owned()));
+    register(&mut registry, config, &Modules::default(), move |path| {
+        files.get(path).cloned().ok_or("no such file".to_owned())
+    });
     let (mut user, mut args) = (UserPlugins::default(), Args::default());
     for plugin in config["profiles"][0]["pluginConfig"].as_array().unwrap() {
         let (name, text) = (plugin["name"].as_str().unwrap(), plugin["args"].to_string());
@@ -292,7 +295,31 @@ fn arguments_are_checked() {
         (json!({"guestURL": ""}), "guestURL: Required value: wasm: guestURL is required"),
         (json!({"guestURL": "c:\\foo.wasm"}), "unsupported URL scheme: c"),
         (json!({"guestURL": "f.wasm"}), "invalid URL: f.wasm"),
-        (json!({"guestURL": "https://x/f.wasm"}), "not supported by Plimsoll: download the guest"),
+        (
+            json!({"guestURL": "https://x/f.wasm"}),
+            "wasm: error reading guestURL https://x/f.wasm: no such file",
+        ),
+        (json!({"guestURL": "http://x/f.wasm"}), "http:// needs a checksum"),
+        (
+            json!({"guestURL": "file:///f.wasm", "checksum": "sha256:12"}),
+            "checksum: Invalid value: \"sha256:12\"",
+        ),
+        (
+            json!({"guestURL": "file:///f.wasm", "checksum": format!("sha256:{}", "0".repeat(64))}),
+            "its checksum is sha256:",
+        ),
+        (
+            json!({"guestURL": "file:///f.wasm", "configFile": "c"}),
+            "configFile: Invalid value: \"c\": must be an absolute",
+        ),
+        (
+            json!({"guestURL": "file:///f.wasm", "configFile": "/none"}),
+            "configFile: Invalid value: /none: no such file",
+        ),
+        (
+            json!({"guestURL": "file:///f.wasm", "configFile": "/c", "guestConfig": "x"}),
+            "configFile: Invalid value: must not be set beside guestConfig",
+        ),
         (json!({"guestURL": "file:///none"}), "wasm: error reading guestURL file:///none: no such file"),
         (json!({"guestURL": "file:///bad"}), "guestURL: Invalid value: wasm: error compiling guest"),
         (json!({"guestURL": "file:///f.wasm", "logSeverity": 9}), "logSeverity: Invalid value: 9"),
@@ -302,7 +329,44 @@ fn arguments_are_checked() {
         let error = with_config(&config, files()).map(drop).unwrap_err();
         assert!(error.contains(want), "{want}: {error}");
     }
+    // What comes from the network is what the checksum says, and a file has the configuration.
+    let mut files_and_url = files();
+    let bytes = files_and_url["/f.wasm"].clone();
+    let digest: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    files_and_url.extend([("http://x/f.wasm".to_owned(), bytes), ("/c".to_owned(), b"config".to_vec())]);
+    let args =
+        json!({"guestURL": "http://x/f.wasm", "checksum": format!("sha256:{digest}"), "configFile": "/c"});
+    let config = json!({"profiles": [{"pluginConfig": [{"name": "mine", "args": args}]}]});
+    assert!(with_config(&config, files_and_url).is_ok());
+    assert_eq!(crate::files(&config), ["/c"]);
     let args = json!({"guestURL": "file:///f.wasm", "guestConfig": "{}", "logSeverity": 2, "args": ["x"]});
     let config = json!({"profiles": [{"pluginConfig": [{"name": "mine", "args": args}]}]});
     assert!(with_config(&config, files()).is_ok());
+}
+
+#[test]
+fn what_was_checked_is_what_runs_and_failures_are_counted() {
+    let traps = r#"(func (export "filter") (result i32) (unreachable))"#;
+    let module = wat::parse_str(format!("(module {HEAD} {traps})")).unwrap();
+    let (reads, modules) = (std::sync::atomic::AtomicUsize::new(0), Modules::default());
+    let read = move |_: &str| match reads.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+        0 => Ok(module.clone()),
+        _ => Err("it has changed meanwhile".to_owned()),
+    };
+    let args = json!({"guestURL": "file:///f.wasm"});
+    let config = json!({"profiles": [{"pluginConfig": [{"name": "mine", "args": args}]}]});
+    let mut registry = Registry::in_tree();
+    register(&mut registry, &config, &modules, read);
+    assert_eq!(registry.get("mine").unwrap().check_args(&args.to_string()), Some(Ok(())));
+    let (mut user, mut profile_args) = (UserPlugins::default(), Args::default());
+    user.multi_point.enabled.push(PluginRef { name: "mine".to_owned(), weight: 1 });
+    profile_args.others.insert("mine".to_owned(), args.to_string());
+    let mut plugins = PluginSet::new(&registry, &user, FeatureGates::default()).unwrap();
+    plugins.restrict(&profile_args);
+    let profile = Profile { plugins, args: profile_args, ..Profile::default() };
+    let mut s = Scheduler::new(Config { profiles: vec![profile], ..Config::default() });
+    assert_eq!(modules.failures().counts(), []);
+    let told = step(&mut s, 1, &[node("a"), pod("p")]);
+    assert!(told[0].contains("wasm: filter error"), "{told:?}");
+    assert_eq!(modules.failures().counts(), [("mine".to_owned(), "trap", 1)]);
 }
