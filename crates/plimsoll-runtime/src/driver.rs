@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use plimsoll_client::{Supervisor, fault};
 use plimsoll_engine::{Action, Engine, EngineConfig, Event};
 use plimsoll_queueing::{AdmissionAttempts, MetricFamily};
+use plimsoll_scheduler::Profile;
 use tokio::sync::oneshot;
 
 use crate::clock;
@@ -34,6 +35,8 @@ enum Input {
     Lead,
     /// A scrape: queueing's metrics, and placement's.
     Metrics(oneshot::Sender<Families>),
+    /// Profiles that replace the present ones, and whom to answer whether they can.
+    Reload(Vec<Profile>, oneshot::Sender<Result<(), String>>),
     /// Whether to decide nothing from now on.
     Pause(bool),
     /// No decision waits to be written any more.
@@ -78,6 +81,14 @@ impl Inbox {
     pub fn metrics(&self) -> oneshot::Receiver<Families> {
         let (tx, rx) = oneshot::channel();
         let _ = self.tx.send(Input::Metrics(tx));
+        rx
+    }
+
+    /// Replaces the profiles before the next decision. The answer says why they can't be replaced; it never comes when the
+    /// engine has ended.
+    pub fn reload(&self, profiles: Vec<Profile>) -> oneshot::Receiver<Result<(), String>> {
+        let (tx, rx) = oneshot::channel();
+        let _ = self.tx.send(Input::Reload(profiles, tx));
         rx
     }
 
@@ -237,6 +248,19 @@ impl Gathered {
             Input::Synced => self.waiting = self.waiting.saturating_sub(1),
             Input::Lead => self.leads = true,
             Input::Metrics(to) => answer(to, engine, observer),
+            Input::Reload(profiles, to) => {
+                let problem = match engine.scheduler() {
+                    Some(scheduler) => scheduler.reload_problem(&profiles),
+                    None => Some("this process places no pods".to_owned()),
+                };
+                let reloads = problem.is_none();
+                if reloads {
+                    self.events.push(Event::Scheduler(plimsoll_scheduler::Event::Reload(profiles)));
+                }
+                // Whoever asked may have given up.
+                drop(to.send(problem.map_or(Ok(()), Err)));
+                return reloads;
+            }
             Input::Pause(pause) => self.paused = pause,
             // The next step asks.
             Input::Flows => {}

@@ -29,6 +29,7 @@ pub mod limit;
 pub mod metrics;
 pub mod notes;
 mod optional;
+pub mod reload;
 mod roles;
 pub mod room;
 pub mod simulated;

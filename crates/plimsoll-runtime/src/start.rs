@@ -22,6 +22,7 @@ use crate::lease::Claim;
 use crate::limit::Limit;
 use crate::metrics::jobs::JobMetrics;
 use crate::notes::{Ended, Recorder};
+use crate::reload::{self, Reloads};
 use crate::roles::Roles;
 use crate::room::Room;
 use crate::status::Statuses;
@@ -39,6 +40,8 @@ pub struct Settings {
     pub roles: Roles,
     /// Configuration of placement.
     pub place: plimsoll_scheduler::Config,
+    /// Where placement's configuration comes from, to follow its changes; `None`: it stays.
+    pub plugins: Option<reload::Source>,
     /// Configuration of queueing.
     pub queueing: plimsoll_queueing::Config,
     /// Joint admission, with both roles.
@@ -56,6 +59,7 @@ impl Default for Settings {
         Self {
             roles: Roles { queueing: true, placement: true },
             place: plimsoll_scheduler::Config::default(),
+            plugins: None,
             queueing: plimsoll_queueing::Config::default(),
             joint: true,
             jobs: plimsoll_jobs::Config::default(),
@@ -118,6 +122,7 @@ pub struct Runtime {
     stop: CancellationToken,
     inbox: driver::Inbox,
     jobs: JobMetrics,
+    reloads: Reloads,
     thread: Option<std::thread::JoinHandle<()>>,
     synced: Synced,
     health: Health,
@@ -128,6 +133,7 @@ pub struct Runtime {
 pub struct Monitor {
     inbox: driver::Inbox,
     jobs: JobMetrics,
+    reloads: Reloads,
     supervisor: Supervisor,
     synced: Synced,
     health: Health,
@@ -142,6 +148,11 @@ impl Monitor {
     /// What is counted of job integrations.
     pub fn job_metrics(&self) -> JobMetrics {
         self.jobs.clone()
+    }
+
+    /// What became of reloads of plugins.
+    pub fn reloads(&self) -> Reloads {
+        self.reloads.clone()
     }
 
     /// Why it has failed, if it has.
@@ -210,7 +221,8 @@ impl Runtime {
     pub fn monitor(&self) -> Monitor {
         let jobs = self.jobs.clone();
         let (supervisor, synced) = (self.supervisor.clone(), self.synced.clone());
-        Monitor { inbox: self.inbox.clone(), jobs, supervisor, synced, health: self.health.clone() }
+        let (inbox, reloads, health) = (self.inbox.clone(), self.reloads.clone(), self.health.clone());
+        Monitor { inbox, jobs, reloads, supervisor, synced, health }
     }
 
     /// Starts everything against the API server behind `api`. Until `claim` is held the state is only kept up to date;
@@ -220,14 +232,9 @@ impl Runtime {
     /// When the system gives no thread for the engine.
     pub fn start(api: &Api, settings: &Settings, cache: Cache, claim: &Claim) -> std::io::Result<Self> {
         let roles = settings.roles;
-        let gangs = |p: &plimsoll_scheduler::Profile| {
-            use plimsoll_scheduler::ExtensionPoint::{Permit, PlacementGenerate, PreEnqueue};
-            p.plugins.any(PlacementGenerate)
-                || [PreEnqueue, Permit].into_iter().any(|at| p.plugins.enabled(at, "GangScheduling"))
-        };
         let nodes = settings.watches_nodes();
-        let resources =
-            ingest::resources(roles, settings.place.profiles.iter().any(gangs), nodes, &settings.jobs);
+        let gangs = settings.place.profiles.iter().any(reload::wants_groups);
+        let resources = ingest::resources(roles, gangs, nodes, &settings.jobs);
         let stop = CancellationToken::new();
         let supervisor = Supervisor::new(stop.clone());
         let driver::Driver { inbox, actions, flow, thread } =
@@ -288,6 +295,15 @@ impl Runtime {
         };
         // It owes answers to the engine.
         supervisor.spawn_vital("the executor", execute::run(writing, actions, stop.clone()));
+        let reloads = Reloads::of(settings.plugins.as_ref());
+        if let Some(source) = settings.plugins.clone().filter(|_| roles.placement) {
+            let (inbox, recorder, reloads) = (inbox.clone(), recorder.clone(), reloads.clone());
+            let stop = stop.clone();
+            supervisor.spawn("reloads of plugins", move || {
+                let (inbox, recorder) = (inbox.clone(), recorder.clone());
+                reload::run(source.clone(), gangs, (inbox, recorder), reloads.clone(), stop.clone())
+            });
+        }
         let jobs = JobMetrics::default();
         if roles.queueing {
             let api = api.limited(&limit(settings.queueing_client));
@@ -314,7 +330,7 @@ impl Runtime {
             let stop = stop.clone();
             supervisor.spawn("job controllers", move || control::run(context.clone(), stop.clone()));
         }
-        Ok(Self { cache, supervisor, stop, inbox, jobs, thread: Some(thread), synced, health })
+        Ok(Self { cache, supervisor, stop, inbox, jobs, reloads, thread: Some(thread), synced, health })
     }
 
     /// Waits until everything has been seen once, and so the engine decides and webhooks know what exists.

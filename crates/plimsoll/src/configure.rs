@@ -1,12 +1,18 @@
 //! Configuration files: read strictly, and refused as a whole where this build can't do what they ask for.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use plimsoll_config as config;
 use plimsoll_jobs::Config as JobsConfig;
 use plimsoll_jobs::integrations::INTEGRATIONS;
+use plimsoll_queueing::MetricFamily;
+#[cfg(feature = "wasm")]
+use plimsoll_queueing::{MetricKind, MetricSample, MetricValue};
+use plimsoll_runtime::reload::{Reading, Source};
 use plimsoll_runtime::{Roles, Settings};
+#[cfg(feature = "wasm")]
+use plimsoll_wasm::Modules;
 
 use crate::cli::Files;
 
@@ -53,7 +59,9 @@ pub fn settings(files: &Files, roles: Roles) -> anyhow::Result<Settings> {
         config::scheduler::Gates::default()
     });
     match placement(files, gates) {
-        Ok((place, client)) => (settings.place, settings.placement_client) = (place, client),
+        Ok((place, client, plugins)) => {
+            (settings.place, settings.placement_client, settings.plugins) = (place, client, plugins);
+        }
         Err(e) => errors.push(e),
     }
     // Without a file jobs of all kinds are queued, which Kueue has to be told.
@@ -110,19 +118,42 @@ fn told(files: &Files, settings: &Settings) {
     );
 }
 
-type Placement = (plimsoll_scheduler::Config, Option<config::ClientConnection>);
+type Placement = (plimsoll_scheduler::Config, Option<config::ClientConnection>, Option<Source>);
 
 fn placement(files: &Files, gates: config::scheduler::Gates) -> anyhow::Result<Placement> {
-    let Some(path) = &files.scheduler_config else { return Ok((gates.default_config(), None)) };
+    let Some(path) = &files.scheduler_config else { return Ok((gates.default_config(), None, None)) };
     let named = format!("--scheduler-config {}", path.display());
     let text = text(path).with_context(|| named.clone())?;
-    let (_, place) = with_plugins(&text, gates).with_context(|| named.clone())?;
+    let modules = Modules::default();
+    let (_, place) = with_plugins(&text, gates, &modules).with_context(|| named.clone())?;
     warn_of(&text, &named, &SCHEDULER_PROCESS);
-    Ok((place, config::scheduler::client_connection(&text)))
+    let source = follow(path, &text, gates, modules);
+    Ok((place, config::scheduler::client_connection(&text), Some(source)))
 }
 
-fn with_plugins(text: &str, gates: config::scheduler::Gates) -> anyhow::Result<Plugins> {
-    let registry = plugins(text)?;
+/// Reads the file and the files of its plugins again when one of them changes.
+fn follow(path: &Path, text: &str, gates: config::scheduler::Gates, modules: Modules) -> Source {
+    let path = path.to_owned();
+    let counted = modules.clone();
+    let source = Source::new(&watched(&path, text), move || {
+        let read = self::text(&path);
+        let files = watched(&path, read.as_deref().unwrap_or_default());
+        let read = read.and_then(|text| with_plugins(&text, gates, &modules));
+        let named = || format!("--scheduler-config {}", path.display());
+        let profiles = read.with_context(named).map(|(_, place)| place.profiles);
+        Reading { files, profiles: profiles.map_err(|e| format!("{e:#}")) }
+    });
+    source.with_metrics(move || guest_metrics(&counted))
+}
+
+/// The file, and the files that its plugins come from.
+fn watched(path: &Path, text: &str) -> Vec<PathBuf> {
+    let plugins = config::parse(text).map(|config| guest_files(&config)).unwrap_or_default();
+    std::iter::once(path.to_owned()).chain(plugins).collect()
+}
+
+fn with_plugins(text: &str, gates: config::scheduler::Gates, modules: &Modules) -> anyhow::Result<Plugins> {
+    let registry = plugins(text, modules)?;
     let place = config::scheduler::read_with_registry(text, gates, &registry)?;
     Ok((registry, place))
 }
@@ -136,8 +167,21 @@ type Plugins = (plimsoll_scheduler::Registry, plimsoll_scheduler::Config);
 pub fn scheduler(file: Option<&Path>, gates: &str) -> anyhow::Result<Plugins> {
     let gates = config::scheduler::Gates::parse(gates).context("--scheduler-feature-gates")?;
     let Some(path) = file else { return Ok((plimsoll_plugins::registry(), gates.default_config())) };
-    let read = text(path).and_then(|text| with_plugins(&text, gates));
+    let read = text(path).and_then(|text| with_plugins(&text, gates, &Modules::default()));
     read.with_context(|| format!("--scheduler-config {}", path.display()))
+}
+
+/// The default configuration of placement, and the one that a file of kube-scheduler asks for.
+///
+/// # Errors
+/// When the gates or the file are not valid.
+pub fn beside_default(
+    text: &str,
+    gates: &str,
+) -> anyhow::Result<(plimsoll_scheduler::Config, plimsoll_scheduler::Config)> {
+    let gates = config::scheduler::Gates::parse(gates).context("--scheduler-feature-gates")?;
+    let (_, with) = with_plugins(text, gates, &Modules::default())?;
+    Ok((gates.default_config(), with))
 }
 
 /// A file that can be used.
@@ -154,52 +198,94 @@ pub enum File {
 ///
 /// # Errors
 /// When it is of no such kind or not valid.
-pub fn check(bytes: &[u8], gates: &str) -> anyhow::Result<File> {
+pub fn check(bytes: &[u8], gates: &str, guest_config: &str) -> anyhow::Result<File> {
     let gates = config::scheduler::Gates::parse(gates).context("--scheduler-feature-gates")?;
     if bytes.starts_with(b"\0asm") {
-        return guest(bytes).map(File::Guest);
+        return guest(bytes, guest_config).map(File::Guest);
     }
     let text = std::str::from_utf8(bytes).context("neither text nor a WebAssembly module")?;
     match config::parse(text)?["kind"].as_str() {
         Some("Configuration") => queueing(text, false).map(|_| File::Queueing),
         // Others are refused with the kinds that can be read.
-        _ => with_plugins(text, gates).map(|(_, place)| File::Scheduler(Box::new(place))),
+        _ => {
+            with_plugins(text, gates, &Modules::default()).map(|(_, place)| File::Scheduler(Box::new(place)))
+        }
     }
 }
 
 /// The plugins that the file can name: those with a guest are its own.
-fn plugins(text: &str) -> anyhow::Result<plimsoll_scheduler::Registry> {
+fn plugins(text: &str, modules: &Modules) -> anyhow::Result<plimsoll_scheduler::Registry> {
     let mut registry = plimsoll_plugins::registry();
     // What is no YAML is reported when the configuration is read.
     if let Ok(config) = config::parse(text) {
-        guests(&mut registry, &config)?;
+        guests(&mut registry, &config, modules)?;
     }
     Ok(registry)
 }
 
 #[cfg(feature = "wasm")]
-fn guests(registry: &mut plimsoll_scheduler::Registry, config: &serde_json::Value) -> anyhow::Result<()> {
-    plimsoll_wasm::register(registry, config, |path| std::fs::read(path).map_err(|e| e.to_string()));
+fn guests(
+    registry: &mut plimsoll_scheduler::Registry,
+    config: &serde_json::Value,
+    modules: &Modules,
+) -> anyhow::Result<()> {
+    plimsoll_wasm::register(registry, config, modules, crate::fetch::read);
     Ok(())
 }
 
+/// How often guests failed.
 #[cfg(feature = "wasm")]
-fn guest(bytes: &[u8]) -> anyhow::Result<Vec<&'static str>> {
+fn guest_metrics(modules: &Modules) -> Vec<MetricFamily> {
+    let sample = |(plugin, cause, n): (String, &'static str, u64)| MetricSample {
+        labels: vec![("plugin", plugin), ("cause", cause.to_owned())],
+        value: MetricValue::Number(n as f64),
+    };
+    vec![MetricFamily {
+        name: "plimsoll_guest_failures_total",
+        help: "Calls of guests that failed: after too many instructions (limit), or for another reason (trap)",
+        kind: MetricKind::Counter,
+        samples: modules.failures().counts().into_iter().map(sample).collect(),
+    }]
+}
+
+#[cfg(feature = "wasm")]
+fn guest_files(config: &serde_json::Value) -> Vec<PathBuf> {
+    plimsoll_wasm::files(config).into_iter().map(PathBuf::from).collect()
+}
+
+#[cfg(feature = "wasm")]
+fn guest(bytes: &[u8], guest_config: &str) -> anyhow::Result<Vec<&'static str>> {
     use plimsoll_scheduler::framework::ExtensionPoint;
-    let guest =
-        plimsoll_wasm::Guest::new(bytes, plimsoll_wasm::Settings::default()).map_err(|e| anyhow!(e))?;
-    guest.instantiate(0).map_err(|e| anyhow!(e))?;
-    let points = plimsoll_wasm::points(Some(&guest));
+    let points = plimsoll_wasm::check(bytes, guest_config).map_err(|e| anyhow!(e))?;
     Ok(ExtensionPoint::ALL.iter().filter(|(p, _)| points.contains(p)).map(|(_, field)| *field).collect())
 }
 
+/// Without a host there are no modules.
 #[cfg(not(feature = "wasm"))]
-fn guest(_: &[u8]) -> anyhow::Result<Vec<&'static str>> {
+#[derive(Clone, Default)]
+struct Modules {}
+
+#[cfg(not(feature = "wasm"))]
+fn guest_metrics(_: &Modules) -> Vec<MetricFamily> {
+    Vec::new()
+}
+
+#[cfg(not(feature = "wasm"))]
+fn guest_files(_: &serde_json::Value) -> Vec<PathBuf> {
+    Vec::new()
+}
+
+#[cfg(not(feature = "wasm"))]
+fn guest(_: &[u8], _: &str) -> anyhow::Result<Vec<&'static str>> {
     bail!("this build has no host for plugins in WebAssembly: build it with --features wasm")
 }
 
 #[cfg(not(feature = "wasm"))]
-fn guests(_: &mut plimsoll_scheduler::Registry, config: &serde_json::Value) -> anyhow::Result<()> {
+fn guests(
+    _: &mut plimsoll_scheduler::Registry,
+    config: &serde_json::Value,
+    _: &Modules,
+) -> anyhow::Result<()> {
     let profiles = config["profiles"].as_array().map_or(&[][..], Vec::as_slice);
     for (i, profile) in profiles.iter().enumerate() {
         let plugins = profile["pluginConfig"].as_array().map_or(&[][..], Vec::as_slice);
@@ -242,6 +328,15 @@ fn queueing(text: &str, pods: bool) -> anyhow::Result<Queueing> {
     let mut read = config::kueue::read(text, "kueue-system")?;
     read.queueing.watch_nodes = true;
     read.queueing.explain_every = EXPLAIN_EVERY;
+    if let Some(section) = &read.plimsoll {
+        read.queueing.policy = plimsoll_plugins::workloads::policy(section).map_err(|errors| {
+            let error = |e: &plimsoll_scheduler::framework::ArgsError| match e.field.as_str() {
+                "" => format!("plimsoll: {}", e.message),
+                field => format!("plimsoll.{field}: {}", e.message),
+            };
+            anyhow!("{}", errors.iter().map(error).collect::<Vec<_>>().join("\n"))
+        })?;
+    }
     if let Some(name) = read.external_frameworks.first() {
         bail!(
             "integrations.externalFrameworks[0]: Forbidden: {name} is not supported by Plimsoll: remove it"

@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use plimsoll_scheduler::framework::{ExtensionPoint, Profile, Registration, Registry};
 use serde::Serialize;
 
-use crate::cli::{CheckPlugins, Format, ListPlugins, Plugins};
+use crate::cli::{CheckPlugins, Format, ListPlugins, PluginStatus, Plugins};
 use crate::configure::{self, File};
 use crate::say;
 
@@ -32,6 +32,8 @@ pub fn run(what: &Plugins) -> anyhow::Result<()> {
     match what {
         Plugins::List(args) => list(args),
         Plugins::Check(args) => check(args),
+        Plugins::Status(args) => status(args),
+        Plugins::Bench(args) => crate::plugin_bench::run(args),
     }
 }
 
@@ -124,10 +126,37 @@ struct Verdict {
     plugins: Vec<Row>,
 }
 
+/// What a guest in WebAssembly is started with.
+fn guest_config(args: &CheckPlugins) -> anyhow::Result<String> {
+    let Some(path) = &args.guest_config else { return Ok(String::new()) };
+    std::fs::read_to_string(path).with_context(|| format!("--guest-config {}", path.display()))
+}
+
+/// Whether the files that a running process follows are what runs there.
+fn status(args: &PluginStatus) -> anyhow::Result<()> {
+    let url = format!("{}/plugins", args.server.trim_end_matches('/'));
+    let read = crate::fetch::read(&url).map_err(|why| anyhow::anyhow!("{url}: {why}"))?;
+    let status: serde_json::Value =
+        serde_json::from_slice(&read).with_context(|| format!("{url}: no answer of plimsoll"))?;
+    match args.output {
+        Format::Json => say::line(&status.to_string()),
+        Format::Yaml => say::line(serde_saphyr::to_string(&status)?.trim_end()),
+        Format::Text => {
+            let count = |result: &str| status["reloads"][result].as_u64().unwrap_or_default();
+            say::line(&format!("reloads: {} succeeded, {} failed", count("success"), count("error")));
+            match status["problem"].as_str() {
+                None => say::line("plugins: as in the files"),
+                Some(why) => say::line(&format!("plugins: not as in the files, those before go on: {why}")),
+            }
+        }
+    }
+    Ok(())
+}
+
 fn check(args: &CheckPlugins) -> anyhow::Result<()> {
     let named = args.file.display().to_string();
     let bytes = std::fs::read(&args.file).with_context(|| named.clone())?;
-    let checked = configure::check(&bytes, &args.scheduler_feature_gates);
+    let checked = configure::check(&bytes, &args.scheduler_feature_gates, &guest_config(args)?);
     let (kind, plugins) = match &checked {
         Ok(File::Scheduler(config)) => {
             (Some("KubeSchedulerConfiguration"), config.profiles.iter().flat_map(rows_of).collect())

@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::Inbox;
+use crate::reload::Reloads;
 use crate::start::Monitor;
 
 /// Longest wait for the engine, which answers between two steps.
@@ -117,6 +118,10 @@ impl HealthState {
         self.with(|s| s.engine.as_ref().and_then(Monitor::failure))
     }
 
+    fn reloads(&self) -> Option<Reloads> {
+        self.with(|s| s.engine.as_ref().map(Monitor::reloads))
+    }
+
     async fn metrics(&self) -> String {
         let (role, inbox) = self.with(|s| (s.role, s.engine.as_ref().map(Monitor::inbox)));
         let jobs = self.with(|s| s.engine.as_ref().map(Monitor::job_metrics));
@@ -127,6 +132,9 @@ impl HealthState {
             let jobs = jobs.map(|j| j.families()).unwrap_or_default();
             text::write(&mut out, &jobs, &[("replica_role", role.word())]);
             text::write(&mut out, &scheduler, &[]);
+        }
+        if let Some(reloads) = self.reloads() {
+            text::write(&mut out, &reloads.families(), &[]);
         }
         text::write(&mut out, &own(role), &[]);
         text::write(&mut out, &[restarts(&self.supervisors())], &[]);
@@ -199,6 +207,10 @@ async fn handle(request: &Request<Bytes>, health_state: &HealthState) -> Respons
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
             response
         }
+        "/plugins" => match board.reloads() {
+            Some(reloads) => https::text(StatusCode::OK, &reloads.to_json().to_string()),
+            None => https::text(StatusCode::SERVICE_UNAVAILABLE, "the engine does not run yet"),
+        },
         _ => https::text(StatusCode::NOT_FOUND, "404 page not found"),
     }
 }

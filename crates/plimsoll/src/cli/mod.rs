@@ -12,7 +12,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use bench::{Bench, BenchAdmission, BenchApi, BenchCluster, BenchPlacement, BenchSoak};
-pub use plugins::{CheckPlugins, ListPlugins, Plugins};
+pub use plugins::{BenchPlugins, CheckPlugins, ListPlugins, PluginStatus, Plugins};
 
 use parse::{base, bind, duration, speed};
 

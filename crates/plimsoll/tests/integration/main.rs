@@ -15,6 +15,7 @@ mod logging;
 mod plugins;
 mod quickstart;
 mod real_apiserver;
+mod reload;
 mod run;
 mod run_stop;
 mod run_windows;

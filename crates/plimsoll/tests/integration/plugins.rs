@@ -78,6 +78,14 @@ fn files_are_checked_without_a_cluster() {
         assert!(verdict["error"].as_str().unwrap_or_default().contains(want), "{name}: {out}");
         let _ = std::fs::remove_file(path);
     }
+    let named = [example("expressions-scheduler.yaml")];
+    let (out, error, good) = plimsoll(&["bench", &named[0], "-o", "json", "--nodes", "5,20", "--pods", "3"]);
+    assert!(good, "{error}");
+    let rows: Vec<Value> = serde_json::from_str(&out).unwrap();
+    let sizes: Vec<_> = rows.iter().map(|r| (r["nodes"].as_u64().unwrap(), r["newKinds"] == true)).collect();
+    assert_eq!(sizes, [(5, true), (20, true), (5, false), (20, false)]);
+    let (_, error, good) = plimsoll(&["status", "--server", "http://127.0.0.1:1"]);
+    assert!(!good && error.contains("http://127.0.0.1:1/plugins"), "{error}");
     let (_, error, good) = plimsoll(&["check", "/nonexistent.yaml"]);
     assert!(!good && error.contains("/nonexistent.yaml"), "{error}");
 }
