@@ -45,6 +45,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "apply", run: targets::api::applied, seeds: seeds::configurations, cost: 10 },
     Target { name: "expression", run: targets::api::expression, seeds: seeds::expressions, cost: 10 },
     Target { name: "continue_token", run: targets::text::token, seeds: seeds::tokens, cost: 2 },
+    Target { name: "guest_module", run: targets::guests::module, seeds: seeds::modules, cost: 20 },
+    Target { name: "guest_calls", run: targets::guests::calls, seeds: seeds::noise, cost: 20 },
     Target { name: "engine", run: targets::engine::run, seeds: seeds::noise, cost: 50 },
 ];
 

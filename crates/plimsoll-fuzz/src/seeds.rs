@@ -335,3 +335,26 @@ pub fn tokens() -> Vec<Vec<u8>> {
         "{\"v\":\"meta.k8s.io/v1\",\"start\":[\"default\"],\"rv\":1e300}",
     ])
 }
+
+/// Modules in WebAssembly: guests of both interfaces, and some that are none.
+pub fn modules() -> Vec<Vec<u8>> {
+    let bodies = [
+        "",
+        "(memory (export \"memory\") 1) (func (export \"filter\") (result i32) (i32.const 0))",
+        "(memory (export \"memory\") 1) (func (export \"score\") (result i64) (i64.const 7)) (func (export \"_start\"))",
+        "(memory (export \"memory\") 1 2) (table 3 funcref) (func $f (export \"filter\") (result i32) (call $f))
+         (elem (i32.const 0) $f) (global (export \"g\") (mut i32) (i32.const 1))",
+        "(memory (export \"memory\") 1) (func (export \"filter\") (result i32) (memory.grow (i32.const 100)))
+         (func $s (drop (memory.grow (i32.const 60000)))) (start $s)",
+        "(memory (export \"memory\") 1) (func (export \"plimsoll_plugin_v1\"))
+         (func (export \"alloc\") (param i32) (result i32) (i32.const 8))
+         (func (export \"configure\") (param i32 i32) (result i32) (i32.const 0))
+         (func (export \"manifest\") (result i64) (i64.const 0x0000040000000014))
+         (data (i32.const 1024) \"{\\22points\\22:[\\22score\\22]}\")
+         (func (export \"columns\") (param i32 i32))
+         (func (export \"pre_filter\") (param i32 i32) (result i32) (i32.const 0))
+         (func (export \"score\") (param i32 i32 i32) (result i32) (i32.const 0))",
+    ];
+    let module = |body: &&str| wat::parse_str(format!("(module {body})")).expect("the text is a module");
+    bodies.iter().map(module).collect()
+}

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use plimsoll_scheduler::{Action, Config, Event, Scheduler};
 use plimsoll_state::model::{Container, Node, Pod};
 use plimsoll_state::{ObjectEvent, Time};
@@ -135,15 +135,4 @@ fn pod(scheduler: &str, i: usize, new_kinds: bool) -> Pod {
     let requests = [("cpu".to_owned(), cpu), ("memory".to_owned(), 1 << 27)].into();
     pod.spec.containers = vec![Container { name: "main".into(), requests, ..Container::default() }];
     pod
-}
-
-/// Checks the sizes that the command line gives.
-///
-/// # Errors
-/// When one is out of range.
-pub fn size(text: &str) -> anyhow::Result<usize> {
-    match text.parse() {
-        Ok(n) if (1..=100_000).contains(&n) => Ok(n),
-        _ => bail!("must be a number from 1 to 100000"),
-    }
 }

@@ -3,6 +3,7 @@
 pub mod api;
 pub mod config;
 pub mod engine;
+pub mod guests;
 pub mod hostile;
 pub mod object;
 pub mod snapshot;

@@ -3,6 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+/// Parses how many nodes or pods a benchmark has.
+pub(super) fn size(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if (1..=100_000).contains(&n) => Ok(n),
+        _ => Err("must be a number from 1 to 100000".into()),
+    }
+}
+
 pub(super) fn speed(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(x) if x.is_finite() && (0.001..=1e6).contains(&x) => Ok(x),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::Format;
+use super::parse::size;
 
 /// Subcommands of `plimsoll plugins`.
 #[derive(Debug, Subcommand)]
@@ -71,10 +72,10 @@ pub struct BenchPlugins {
     #[arg(long, value_name = "FILE")]
     pub guest_config: Option<PathBuf>,
     /// Numbers of nodes, comma-separated.
-    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "100,1000,5000", value_parser = crate::plugin_bench::size)]
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "100,1000,5000", value_parser = size)]
     pub nodes: Vec<usize>,
     /// Number of pods.
-    #[arg(long, value_name = "NUMBER", default_value = "100", value_parser = crate::plugin_bench::size)]
+    #[arg(long, value_name = "NUMBER", default_value = "100", value_parser = size)]
     pub pods: usize,
     /// kube-scheduler's feature gates, as its --feature-gates: Name=true,Other=false.
     #[arg(long, value_name = "GATES", default_value = "", hide_default_value = true)]

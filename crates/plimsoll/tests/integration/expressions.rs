@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common::{Up, binary, condition};
+use crate::common::{Up, binary, condition, job, queue};
 use plimsoll_api::json;
-use plimsoll_runtime::api::{NODES, PODS, PatchKind};
+use plimsoll_runtime::api::{NODES, PODS, PatchKind, WORKLOADS};
 use serde_json::json;
 
 fn example(name: &str) -> String {
@@ -48,6 +48,38 @@ async fn expressions_decide_where_pods_run() {
     up.api.patch(PODS, "default", "three", "", PatchKind::Merge, &released).await.unwrap();
     up.until("the pod that is no longer on hold", async |up| {
         (on(up, "three").await == "blue-1").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_about_workloads_decide_which_may_start() {
+    let dir = crate::common::directory();
+    let config = dir.join("kueue.yaml");
+    let text = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nplimsoll:\n  workloads:\n    \
+                veto: workload.pods > 2 && workload.queue == 'main'\n    reason: more than two pods\n";
+    std::fs::write(&config, text).unwrap();
+    let named = config.display().to_string();
+    let up = Up::start_in(dir, &["--speed", "10", "--config", &named]).await;
+    up.apply(&queue(8)).await;
+    for (name, pods) in [("large", 3), ("small", 2)] {
+        up.create(&job(name, &json!({"kueue.x-k8s.io/queue-name": "main"}), pods, 600)).await.unwrap();
+    }
+    let says = async |up: &Up, job: &str| {
+        let all = up.list(WORKLOADS).await;
+        let name =
+            |w: &serde_json::Value| json::text(w, &["metadata", "name"]).starts_with(&format!("job-{job}-"));
+        let found = all.iter().find(|w| name(w));
+        found
+            .map(|w| condition(w, "QuotaReserved"))
+            .map(|(status, reason, message)| format!("{status} {reason} {message}"))
+    };
+    up.until("the small one", async |up| {
+        says(up, "small").await.filter(|text| text.starts_with("True ")).map(drop)
+    })
+    .await;
+    up.until("why the large one waits", async |up| {
+        says(up, "large").await.filter(|text| text == "False Vetoed more than two pods").map(drop)
     })
     .await;
 }

@@ -82,7 +82,8 @@ fn a_guest_that_can_not_run_is_refused_before_anything_starts() {
     let out = binary().args(["up", "--port", "0", "--scheduler-config", &config]).output().unwrap();
     let text = String::from_utf8_lossy(&out.stderr);
     assert!(!out.status.success());
-    let why = if cfg!(feature = "wasm") { "http:// needs a checksum" } else { "build it with --features wasm" };
+    let why =
+        if cfg!(feature = "wasm") { "http:// needs a checksum" } else { "build it with --features wasm" };
     assert!(text.contains("profiles[0].pluginConfig[0].args.guestURL: ") && text.contains(why), "{text}");
     std::fs::remove_dir_all(&dir).unwrap();
 }

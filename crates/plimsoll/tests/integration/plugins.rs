@@ -60,6 +60,13 @@ fn files_are_checked_without_a_cluster() {
     for (name, contents, valid, want) in [
         ("kueue.yaml", kueue.to_owned(), true, ""),
         ("wrong.yaml", format!("{kueue}waitForPodReady: {{}}\n"), false, "waitForPodReady"),
+        ("rules.yaml", format!("{kueue}plimsoll: {{workloads: {{score: workload.pods}}}}\n"), true, ""),
+        (
+            "veto.yaml",
+            format!("{kueue}plimsoll: {{workloads: {{veto: workload.pods}}}}\n"),
+            false,
+            "plimsoll.workloads.veto: Invalid value: must evaluate to a bool",
+        ),
         (
             "unknown.yaml",
             format!("{head}profiles: [{{plugins: {{filter: {{enabled: [{{name: Nope}}]}}}}}}]\n"),

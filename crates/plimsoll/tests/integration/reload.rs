@@ -66,7 +66,8 @@ async fn a_changed_configuration_decides_and_a_broken_one_does_not() {
 
     // The pod that waited is tried again with the new version.
     write(&config, "node.name == 'node-1'");
-    up.until("the node of the second version", async |up| (on(up, "one").await == "node-1").then_some(())).await;
+    up.until("the node of the second version", async |up| (on(up, "one").await == "node-1").then_some(()))
+        .await;
     up.until("an event", async |up| event(up, "PluginsReloaded").await).await;
 
     // A broken version changes nothing and is reported.
