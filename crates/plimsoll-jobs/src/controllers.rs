@@ -117,6 +117,7 @@ pub fn reconcile(key: &Key, env: Env<'_>) -> Plan {
         }
         Key::ClusterQueue(name) => finalizer::cluster_queue(env.objects, name),
         Key::ResourceFlavor(name) => finalizer::resource_flavor(env.objects, name),
+        Key::TopologyInUse(name) => finalizer::topology(env.objects, name),
         Key::WorkloadPriorityClass(name) => priority_class::plan(name, env.objects),
     }
 }

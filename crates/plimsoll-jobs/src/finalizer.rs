@@ -1,10 +1,11 @@
-//! The finalizer of ClusterQueues, ResourceFlavors and AdmissionChecks (Kueue `pkg/controller/core`): a ClusterQueue is
-//! released when no workload has quota in it, a flavor or check when no ClusterQueue refers to it.
+//! The finalizer of ClusterQueues, ResourceFlavors, AdmissionChecks and Topologies (Kueue `pkg/controller/core` and
+//! `pkg/controller/tas/topology_controller.go`): a ClusterQueue is released when no workload has quota in it, a flavor or
+//! check when no ClusterQueue refers to it, a Topology when no flavor does.
 
 use std::sync::Arc;
 
 use plimsoll_api::json;
-use plimsoll_api::resource::{ADMISSION_CHECKS, CLUSTER_QUEUES, FLAVORS};
+use plimsoll_api::resource::{ADMISSION_CHECKS, CLUSTER_QUEUES, FLAVORS, Resource, TOPOLOGIES};
 use serde_json::Value;
 
 use crate::key::Key;
@@ -37,18 +38,25 @@ pub(crate) fn affected(objects: &ObjectStore, kind: Kind, object: &Value) -> Vec
             keys
         }
         Kind::AdmissionCheck => vec![Key::AdmissionCheck(name(object))],
-        Kind::Flavor => vec![Key::ResourceFlavor(name(object))],
+        Kind::Flavor => {
+            let mut keys = vec![Key::ResourceFlavor(name(object))];
+            keys.extend(deleting(objects, Kind::Topology).map(|t| Key::TopologyInUse(name(t))));
+            keys
+        }
+        Kind::Topology => vec![Key::TopologyInUse(name(object))],
         _ => Vec::new(),
     }
 }
 
-/// Releases a deleted ClusterQueue without reserved quota.
+/// Releases a deleted ClusterQueue without reserved quota. What a deactivated workload holds doesn't count, as in Kueue's cache.
 pub(crate) fn cluster_queue(objects: &ObjectStore, name: &str) -> Plan {
     let Some(queue) = objects.get(Kind::ClusterQueue, "", name).filter(|q| json::deleting(q)) else {
         return Plan::new();
     };
     let reserved = objects.all(Kind::Workload).any(|w| {
-        json::text(w, &["status", "admission", "clusterQueue"]) == name && !json::is_true(w, "Finished")
+        json::text(w, &["status", "admission", "clusterQueue"]) == name
+            && !json::is_true(w, "Finished")
+            && w["spec"]["active"] != false
     });
     if reserved {
         return Plan::new();
@@ -75,14 +83,7 @@ pub(crate) fn resource_flavor(objects: &ObjectStore, name: &str) -> Plan {
 pub(crate) fn admission_check(objects: &ObjectStore, name: &str) -> Plan {
     let Some(check) = objects.get(Kind::AdmissionCheck, "", name) else { return Plan::new() };
     if !json::deleting(&check) {
-        if json::has_finalizer(&check, names::IN_USE) {
-            return Plan::new();
-        }
-        let mut new = (*check).clone();
-        let mut finalizers = json::list(&check, &["metadata", "finalizers"]).to_vec();
-        finalizers.push(names::IN_USE.into());
-        json::set(&mut new, &["metadata", "finalizers"], Value::Array(finalizers));
-        return patch(ADMISSION_CHECKS, &check, &new).into_iter().collect();
+        return add(ADMISSION_CHECKS, &check);
     }
     let uses = |q: &Arc<Value>| {
         let checks = json::list(q, &["spec", "admissionChecksStrategy", "admissionChecks"]);
@@ -92,6 +93,30 @@ pub(crate) fn admission_check(objects: &ObjectStore, name: &str) -> Plan {
         return Plan::new();
     }
     remove_finalizer(ADMISSION_CHECKS, &check, names::IN_USE).into_iter().collect()
+}
+
+/// Adds the finalizer to a Topology, and releases a deleted one that no ResourceFlavor uses.
+pub(crate) fn topology(objects: &ObjectStore, name: &str) -> Plan {
+    let Some(topology) = objects.get(Kind::Topology, "", name) else { return Plan::new() };
+    if !json::deleting(&topology) {
+        return add(TOPOLOGIES, &topology);
+    }
+    if objects.all(Kind::Flavor).any(|f| json::text(f, &["spec", "topologyName"]) == name) {
+        return Plan::new();
+    }
+    remove_finalizer(TOPOLOGIES, &topology, names::IN_USE).into_iter().collect()
+}
+
+/// Adds the finalizer to an object that no webhook gives it to.
+fn add(resource: Resource, object: &Value) -> Plan {
+    if json::has_finalizer(object, names::IN_USE) {
+        return Plan::new();
+    }
+    let mut new = object.clone();
+    let mut finalizers = json::list(object, &["metadata", "finalizers"]).to_vec();
+    finalizers.push(names::IN_USE.into());
+    json::set(&mut new, &["metadata", "finalizers"], Value::Array(finalizers));
+    patch(resource, object, &new).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -126,6 +151,26 @@ mod tests {
     }
 
     #[test]
+    fn a_topology_goes_after_the_flavors_that_name_it() {
+        let mut objects = ObjectStore::default();
+        objects.put(Kind::Topology, json!({"metadata": {"name": "t"}}));
+        objects.put(Kind::Flavor, json!({"metadata": {"name": "f"}, "spec": {"topologyName": "t"}}));
+        objects.put(Kind::Flavor, json!({"metadata": {"name": "g"}, "spec": {"topologyName": "other"}}));
+        let writes = topology(&objects, "t");
+        let [Write::Patch { resource: TOPOLOGIES, body, .. }] = writes.as_slice() else {
+            panic!("{writes:?}")
+        };
+        assert_eq!(body["metadata"]["finalizers"], json!([names::IN_USE]));
+        let leaving = leaving("t", &json!({}));
+        objects.put(Kind::Topology, leaving.clone());
+        assert!(topology(&objects, "t").is_empty());
+        assert_eq!(affected(&objects, Kind::Topology, &leaving), [Key::TopologyInUse("t".into())]);
+        let gone = objects.remove(Kind::Flavor, "", "f", "").unwrap();
+        assert!(affected(&objects, Kind::Flavor, &gone).contains(&Key::TopologyInUse("t".into())));
+        assert_eq!(topology(&objects, "t").len(), 1);
+    }
+
+    #[test]
     fn a_queue_goes_when_nothing_is_reserved_and_its_flavor_after_it() {
         let mut objects = ObjectStore::default();
         let groups = json!({"resourceGroups": [{"flavors": [{"name": "f"}]}]});
@@ -134,6 +179,11 @@ mod tests {
         let wl = json!({"metadata": {"namespace": "n", "name": "w"}, "status": {"admission": {"clusterQueue": "q"}}});
         objects.put(Kind::Workload, wl.clone());
         assert!(cluster_queue(&objects, "q").is_empty());
+        let mut inactive = wl.clone();
+        json::set(&mut inactive, &["spec", "active"], json!(false));
+        objects.put(Kind::Workload, inactive);
+        assert_eq!(cluster_queue(&objects, "q").len(), 1, "its quota is free");
+        objects.put(Kind::Workload, wl.clone());
         assert!(resource_flavor(&objects, "f").is_empty());
         let gone = objects.remove(Kind::Workload, "n", "w", "").unwrap();
         assert_eq!(affected(&objects, Kind::Workload, &gone), [Key::ClusterQueue("q".into())]);

@@ -29,6 +29,8 @@ pub enum Key {
     ClusterQueue(String),
     /// A ResourceFlavor, for its finalizer.
     ResourceFlavor(String),
+    /// A Topology, for its finalizer.
+    TopologyInUse(String),
     /// A WorkloadPriorityClass, for its value in workloads.
     WorkloadPriorityClass(String),
 }

@@ -38,6 +38,8 @@ pub enum Kind {
     RunWindow,
     /// Admission checks.
     AdmissionCheck,
+    /// Topologies.
+    Topology,
     /// Configurations of requests to the cluster autoscaler.
     ProvisioningConfig,
     /// Requests to the cluster autoscaler.
@@ -67,6 +69,7 @@ impl Kind {
             resource::NAMESPACES => Self::Namespace,
             resource::RUN_WINDOWS => Self::RunWindow,
             resource::ADMISSION_CHECKS => Self::AdmissionCheck,
+            resource::TOPOLOGIES => Self::Topology,
             resource::PROVISIONING_CONFIGS => Self::ProvisioningConfig,
             resource::PROVISIONING_REQUESTS | resource::PROVISIONING_REQUESTS_BETA => {
                 Self::ProvisioningRequest
