@@ -13,7 +13,7 @@ use plimsoll_api::event::EventRecord;
 use plimsoll_api::json;
 use plimsoll_api::request::{Error, PatchKind, Request};
 use plimsoll_api::resource::Resource;
-use plimsoll_queueing::WorkloadKey;
+use plimsoll_queueing::{Event as QueueEvent, WorkloadKey};
 use plimsoll_state::Time;
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ pub enum Step {
     /// Send this request, and hand its response to [`Execution::answered`].
     Send(Request),
     /// Tell the engine that an evicted workload has no running pods.
-    WorkloadStopped(WorkloadKey),
+    WorkloadStopped(Box<QueueEvent>),
     /// Record an Event.
     Record(Box<EventRecord>),
     /// Reconcile the same key again after this time.
@@ -165,8 +165,10 @@ impl Execution {
                 let request = Request::Create { resource: order.resource, object: order.object.clone() };
                 (Asked::CreateForCheck(order), request)
             }
-            Write::WorkloadStopped { namespace, name } => {
-                return Step::WorkloadStopped(WorkloadKey { namespace, name });
+            Write::WorkloadStopped { namespace, name, ended } => {
+                let key = WorkloadKey { namespace, name };
+                let event = if ended { QueueEvent::WorkloadEnded } else { QueueEvent::WorkloadStopped };
+                return Step::WorkloadStopped(Box::new(event(key)));
             }
             Write::Event(event) => return Step::Record(event),
             Write::RequeueAfter(after) => return Step::RequeueAfter(after),

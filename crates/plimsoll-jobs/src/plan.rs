@@ -76,6 +76,8 @@ pub enum Write {
         namespace: String,
         /// Name.
         name: String,
+        /// Whether it stands for one pod, which was deleted.
+        ended: bool,
     },
     /// Records an Event.
     Event(Box<EventRecord>),

@@ -273,12 +273,19 @@ fn evict(job: &dyn GenericJob, wl: &Value, evicted: &Value, env: Env<'_>) -> Pla
     let mut plan = stop(job, Some(wl), "WorkloadEvicted", json::text(evicted, &["message"]), env);
     let active = job.is_active() || elastic::has_running_pods(wl, env);
     if plan.is_empty() && json::is_true(wl, "QuotaReserved") && !active {
-        plan.push(Write::WorkloadStopped {
-            namespace: json::namespace(wl).to_owned(),
-            name: json::name(wl).to_owned(),
-        });
+        plan.push(stopped(wl, false));
     }
     plan
+}
+
+/// Reports that nothing of an evicted workload runs. `ended`: nor will it, because the workload stands for one pod, which was
+/// deleted.
+pub(crate) fn stopped(wl: &Value, ended: bool) -> Write {
+    Write::WorkloadStopped {
+        namespace: json::namespace(wl).to_owned(),
+        name: json::name(wl).to_owned(),
+        ended,
+    }
 }
 
 fn start(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Plan {

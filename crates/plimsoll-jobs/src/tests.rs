@@ -30,7 +30,8 @@ fn short(writes: &[Write]) -> Vec<String> {
             }
             Write::Delete { resource, name, .. } => format!("delete {} {name}", resource.plural),
             Write::IfGone { resource, name, .. } => format!("if {} {name} is gone", resource.kind),
-            Write::WorkloadStopped { name, .. } => format!("stopped {name}"),
+            Write::WorkloadStopped { name, ended: false, .. } => format!("stopped {name}"),
+            Write::WorkloadStopped { name, .. } => format!("ended {name}"),
             Write::Event(n) => format!("{}: {}", n.reason, n.message),
             Write::CreateForCheck(o) => format!("provide {} {}", o.resource.plural, json::name(&o.object)),
             Write::RequeueAfter(_) => "again".into(),
@@ -384,6 +385,7 @@ fn an_evicted_pod_is_deleted_and_its_quota_waits_for_its_end() {
     let key = Key::job(POD, "ns", "p");
     let mut wl = admit(body(&run(&cache, &key), 0), &json!([{"name": "main", "count": 1}]));
     condition(&mut wl, "Evicted", "Preempted", "go");
+    let name = json::name(&wl).to_owned();
     cache.put(Kind::Workload, wl);
     let running = json!({"spec|schedulingGates": [], "spec|nodeName": "n", "status|phase": "Running"});
     let mut p = pod("p", &running);
@@ -396,8 +398,35 @@ fn an_evicted_pod_is_deleted_and_its_quota_waits_for_its_end() {
     assert!(run(&cache, &key).is_empty(), "still terminating");
     json::set(&mut p, &["status", "phase"], json!("Failed"));
     cache.put(Kind::Pod, p);
-    let after = short(&run(&cache, &key));
-    assert!(after.iter().any(|w| w == "patch pods p "), "the finalizer goes: {after:?}");
+    assert_eq!(short(&run(&cache, &key)), [format!("ended {name}")], "the finalizer follows");
+}
+
+#[test]
+fn an_evicted_pod_without_a_node_releases_its_quota_when_it_is_deleted() {
+    let mut cache = cache();
+    cache.put(Kind::Pod, pod("p", &json!({})));
+    let key = Key::job(POD, "ns", "p");
+    let mut wl = admit(body(&run(&cache, &key), 0), &json!([{"name": "main", "count": 1}]));
+    condition(&mut wl, "Evicted", "Preempted", "go");
+    cache.put(Kind::Workload, wl.clone());
+    let name = json::name(&wl).to_owned();
+    assert_eq!(short(&run(&cache, &key)), [format!("stopped {name}")], "a gated pod waits for its next turn");
+    let ungated = json!({"spec|schedulingGates": []});
+    cache.put(Kind::Pod, pod("p", &ungated));
+    assert_eq!(short(&run(&cache, &key))[1], "delete pods p");
+    // Something holds the object. Bound to a node, the pod may have begun to run.
+    let deleted = json!({"spec|schedulingGates": [], "metadata|deletionTimestamp": "2023-11-14T22:13:20Z"});
+    let mut bound = pod("p", &deleted);
+    json::set(&mut bound, &["spec", "nodeName"], json!("n"));
+    cache.put(Kind::Pod, bound);
+    assert!(run(&cache, &key).is_empty());
+    cache.put(Kind::Pod, pod("p", &deleted));
+    assert_eq!(short(&run(&cache, &key)), [format!("ended {name}")]);
+    // The engine has released its quota.
+    let released = set_status_condition(&wl, "QuotaReserved", false, "PendingEvaluation", "go", NOW).unwrap();
+    json::set(&mut wl, &["status", "conditions"], Value::Array(released));
+    cache.put(Kind::Workload, wl);
+    assert_eq!(short(&run(&cache, &key)), [format!("patch workloads {name} status"), "patch pods p ".into()]);
 }
 
 fn member(name: &str, extra: &Value) -> Value {

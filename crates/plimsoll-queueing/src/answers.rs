@@ -127,7 +127,7 @@ impl Queueing {
         };
         wl.not_released = false;
         self.edit(id, now, Vec::new(), |e| {
-            e.stopped(explicit);
+            e.stopped(explicit, false);
         })
     }
 

@@ -131,15 +131,15 @@ impl Edit<'_> {
     }
 
     /// Second phase: the job has stopped. The reservation goes, and unless the cause of the eviction
-    /// lasts, the workload may be queued again.
-    pub(crate) fn stopped(&mut self, explicit_status: bool) -> bool {
+    /// lasts or its one pod has `ended`, the workload may be queued again (Kueue `ReconcileGenericJob`).
+    pub(crate) fn stopped(&mut self, explicit_status: bool, ended: bool) -> bool {
         let Some(evicted) = self.status.condition(cond::EVICTED).filter(|c| c.status) else { return false };
         if !self.status.is_true(cond::QUOTA_RESERVED) {
             return false;
         }
         let (reason, message) = (evicted.reason.clone(), evicted.message.clone());
         let again = reason == "Preempted" || reason == "NodeFailures" || reason == super::OUTSIDE;
-        self.set(cond::REQUEUED, again, &reason, &message);
+        self.set(cond::REQUEUED, again && !ended, &reason, &message);
         self.unset_reservation(explicit_status, "PendingEvaluation", &message);
         true
     }
@@ -172,7 +172,16 @@ mod tests {
         e.now = Time::from_seconds(130);
         e.evict("Preempted", "", "make room");
         assert!(e.status.is_true(cond::ADMITTED) && e.status.admission.is_some());
-        assert!(e.stopped(false) && !e.stopped(false));
+        let mut of_pod = e.status.clone();
+        assert!(e.stopped(false, false) && !e.stopped(false, false));
+        let requeued = |s: &WorkloadStatus| s.condition(cond::REQUEUED).map(|c| (c.status, c.reason.clone()));
+        assert_eq!(requeued(e.status), Some((true, "Preempted".into())));
+        assert!(Edit { status: &mut of_pod, generation: 3, now: e.now }.stopped(false, true));
+        assert_eq!(
+            requeued(&of_pod),
+            Some((false, "Preempted".into())),
+            "another pod has a workload of its own"
+        );
         assert!(e.status.admission.is_none() && e.status.is_true(cond::REQUEUED));
         let reserved = e.status.condition(cond::QUOTA_RESERVED).map(|c| (c.status, c.reason.as_str()));
         assert_eq!(reserved, Some((false, "PendingEvaluation")));

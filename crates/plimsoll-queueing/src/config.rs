@@ -183,7 +183,7 @@ pub struct Gates {
     /// `TASReplaceNodeDueToNotReadyOverFixedTime`.
     pub replace_after_fixed_time: bool,
     /// `SkipReassignmentForPodOwnedWorkloads`.
-    pub keep_place_of_single_pods: bool,
+    pub skip_reassignment_for_pods: bool,
     /// `TASRespectNodeAffinityPreferred`.
     pub tas_preferred_affinity: bool,
     /// `TASBalancedPlacement`.
@@ -228,7 +228,7 @@ impl Default for Gates {
             replace_on_pod_termination: true,
             replace_on_taints: true,
             replace_after_fixed_time: false,
-            keep_place_of_single_pods: true,
+            skip_reassignment_for_pods: true,
             tas_preferred_affinity: false,
             tas_balanced: false,
             prioritize_preemptors: false,

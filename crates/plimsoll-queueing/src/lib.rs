@@ -177,6 +177,8 @@ pub enum Event {
     /// The job of an evicted workload has no active pods any more: its reservation may go. Repeating it
     /// does no harm; it is ignored for a workload that is not evicted or holds nothing.
     WorkloadStopped(WorkloadKey),
+    /// The same where the one pod that the workload stands for was deleted: what replaces the pod has a workload of its own.
+    WorkloadEnded(WorkloadKey),
     /// A write succeeded. Optional, but without it a write that was overwritten before the watch showed
     /// it is only noticed when the engine's own view differs.
     Written {

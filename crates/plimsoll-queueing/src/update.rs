@@ -333,7 +333,7 @@ mod tests {
         assert!(!edit(&|e| e.set_reservation(Admission::default())));
         assert!(!edit(&|e| e.evict("Preempted", "", "make room")));
         assert!(!edit(&|e| {
-            e.stopped(false);
+            e.stopped(false, false);
         }));
     }
 }

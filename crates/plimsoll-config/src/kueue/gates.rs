@@ -213,7 +213,7 @@ fn set_engine(gates: &mut Gates, name: &str, on: bool) {
         "ReclaimablePods" => gates.reclaimable_pods = on,
         "RecomputeAssignmentUponPreemptionTargetsOverlap" => gates.recompute_on_overlap = on,
         "SchedulingEquivalenceHashing" => gates.equivalence_hashing = on,
-        "SkipReassignmentForPodOwnedWorkloads" => gates.keep_place_of_single_pods = on,
+        "SkipReassignmentForPodOwnedWorkloads" => gates.skip_reassignment_for_pods = on,
         "TASRespectNodeAffinityPreferred" => gates.tas_preferred_affinity = on,
         "TASBalancedPlacement" => gates.tas_balanced = on,
         "TASFailedNodeReplacement" => gates.replace_nodes = on,

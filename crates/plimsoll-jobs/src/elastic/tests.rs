@@ -230,7 +230,7 @@ impl Harness {
                     self.delete(kind(resource), &name, false);
                     Ok(None)
                 }
-                Write::WorkloadStopped { namespace, name } => {
+                Write::WorkloadStopped { namespace, name, ended: _ } => {
                     let key = plimsoll_queueing::WorkloadKey { namespace, name };
                     let mut actions = Vec::new();
                     let mut batch = vec![CoreEvent::Queueing(Event::WorkloadStopped(key))];

@@ -82,7 +82,8 @@ fn version_of(objects: &ObjectStore) -> Option<String> {
 fn after_a_failed_patch_the_object_is_read_before_anything_is_planned() {
     let (mut objects, mut unconfirmed) = (ObjectStore::default(), UnconfirmedWrites::default());
     objects.put(Kind::Workload, workload("u", "3"));
-    let stopped = || Write::WorkloadStopped { namespace: "ns".to_owned(), name: "w".to_owned() };
+    let stopped =
+        || Write::WorkloadStopped { namespace: "ns".to_owned(), name: "w".to_owned(), ended: false };
     let (log, outcome) =
         run(vec![patch(), stopped()], &mut objects, &mut unconfirmed, vec![Err(status(500))]);
     assert_eq!((log, outcome), (vec!["Patch".to_owned()], Err(status(500))));

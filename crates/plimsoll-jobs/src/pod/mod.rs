@@ -153,6 +153,15 @@ fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
         if ended(&object) && workloads.iter().any(unfinished) {
             return reconciler::reconcile(&job, env);
         }
+        // An evicted one releases its quota first, so that its status says why.
+        let is = |w: &Value, kind: &str| json::is_true(w, kind);
+        let holds = |w: &&Arc<Value>| {
+            is(w, "Evicted") && is(w, "QuotaReserved") && !is(w, "Finished") && !json::deleting(w)
+        };
+        let evicted: Plan = workloads.iter().filter(holds).map(|w| reconciler::stopped(w, true)).collect();
+        if !evicted.is_empty() {
+            return evicted;
+        }
         let mut plan = orphan::finalize(&workloads, env);
         plan.extend(finalize(&object));
         return plan;

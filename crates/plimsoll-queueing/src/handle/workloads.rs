@@ -31,12 +31,13 @@ impl Queueing {
         }
     }
 
-    /// The job of an evicted workload has stopped.
-    pub(super) fn workload_stopped(&mut self, key: &WorkloadKey, now: Time) {
+    /// The job of an evicted workload has stopped, or its one pod has `ended`.
+    pub(super) fn workload_stopped(&mut self, key: &WorkloadKey, ended: bool, now: Time) {
         let explicit = self.config.gates.explicit_status;
+        let ended = ended && self.config.gates.skip_reassignment_for_pods;
         if let Some(id) = self.workloads.find(key) {
             self.edit(id, now, Vec::new(), |e| {
-                e.stopped(explicit);
+                e.stopped(explicit, ended);
             });
         }
     }

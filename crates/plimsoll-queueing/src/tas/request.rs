@@ -291,7 +291,7 @@ impl TasView<'_> {
             let Some(old) = assigned.filter(|a| a.name == ps.name).find_map(|a| a.topology.as_ref()) else {
                 continue;
             };
-            if self.0.config.gates.keep_place_of_single_pods && wl.single_pod {
+            if self.0.config.gates.skip_reassignment_for_pods && wl.single_pod {
                 // The pod can't move, and the workload ends with it.
                 found.push((r.index, old.clone()));
                 continue;

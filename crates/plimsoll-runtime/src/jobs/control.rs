@@ -10,7 +10,6 @@ use plimsoll_client::{Backoff, Clock, Supervisor, fault};
 use plimsoll_engine::Event;
 use plimsoll_jobs::execution::{Execution, Step, UnconfirmedWrites};
 use plimsoll_jobs::{Key, multikueue};
-use plimsoll_queueing::Event as QueueEvent;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -136,8 +135,8 @@ async fn carry_out(execution: &mut Execution, context: &Context) -> Result<(), E
                 let response = send(&request, context).await;
                 context.cache.answered(execution, response, clock::now())?;
             }
-            Step::WorkloadStopped(key) => {
-                context.inbox.send(Event::Queueing(QueueEvent::WorkloadStopped(key)));
+            Step::WorkloadStopped(event) => {
+                context.inbox.send(Event::Queueing(*event));
             }
             Step::Record(event) => {
                 if event.reason == "Started" {

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use plimsoll_engine::Event;
 use plimsoll_jobs::execution::{Execution, Step, UnconfirmedWrites};
 use plimsoll_jobs::{Env, Key, Kind as Stored, affected, affected_by_deletion};
-use plimsoll_queueing::Event as QueueEvent;
 use plimsoll_state::Duration;
 use serde_json::Value;
 
@@ -107,8 +106,8 @@ impl Process {
                     Some(request) => return self.send(For::Job(key), request, None, network),
                     None => return self.job_answered(key, Err(not_served()), network),
                 },
-                Step::WorkloadStopped(key) => {
-                    self.tell(Event::Queueing(QueueEvent::WorkloadStopped(key)), network);
+                Step::WorkloadStopped(event) => {
+                    self.tell(Event::Queueing(*event), network);
                 }
                 Step::Record(_) => {}
                 Step::RequeueAfter(pause) => {
