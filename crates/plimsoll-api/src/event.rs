@@ -21,6 +21,8 @@ pub struct ObjectReference {
     pub name: String,
     /// UID.
     pub uid: String,
+    /// Version of the object when the event happened; empty where it isn't known.
+    pub resource_version: String,
     /// Part of the object, such as `spec.containers{work}`.
     pub field_path: String,
 }
@@ -34,6 +36,7 @@ impl ObjectReference {
             namespace: json::namespace(object).into(),
             name: json::name(object).into(),
             uid: json::uid(object).into(),
+            resource_version: json::version(object).into(),
             field_path: String::new(),
         }
     }
@@ -44,6 +47,9 @@ impl ObjectReference {
             json!({"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid});
         if !self.namespace.is_empty() {
             out["namespace"] = json!(self.namespace);
+        }
+        if !self.resource_version.is_empty() {
+            out["resourceVersion"] = json!(self.resource_version);
         }
         if !self.field_path.is_empty() {
             out["fieldPath"] = json!(self.field_path);
@@ -75,6 +81,16 @@ impl EventRecord {
     /// Namespace of the Event: `default` for objects of cluster scope.
     pub fn namespace(&self) -> &str {
         if self.regarding.namespace.is_empty() { "default" } else { &self.regarding.namespace }
+    }
+
+    /// What repeats of the Event have in common, without the text where the version of its object is known: those are one
+    /// series, with the text of the first (client-go `tools/events/event_broadcaster.go`, `getKey`).
+    pub fn series(&self) -> Self {
+        let mut key = self.clone();
+        if !key.regarding.resource_version.is_empty() {
+            key.message = String::new();
+        }
+        key
     }
 
     /// The Event object with this name.
@@ -111,6 +127,29 @@ fn truncated(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_series_has_one_version_of_an_object_and_any_text() {
+        let preempted = |victim: &str, version: &str| EventRecord {
+            regarding: ObjectReference::of(&json!({"kind": "Workload", "metadata": {
+                "namespace": "ns", "name": "w", "uid": "u", "resourceVersion": version}})),
+            warning: false,
+            reason: "PreemptedWorkload".into(),
+            action: String::new(),
+            message: format!("Preempted workload {victim}"),
+            reporting_controller: "x",
+            reporting_instance: String::new(),
+        };
+        assert_eq!(preempted("a", "5").series(), preempted("b", "5").series());
+        assert_ne!(preempted("a", "5").series(), preempted("a", "6").series());
+        assert_ne!(preempted("a", "").series(), preempted("b", "").series(), "unknown");
+        let event = preempted("a", "5").to_json("w.1", Time(0));
+        assert_eq!(
+            (&event["regarding"]["resourceVersion"], &event["note"]),
+            (&json!("5"), &json!("Preempted workload a"))
+        );
+        assert!(preempted("a", "").to_json("w.1", Time(0))["regarding"].get("resourceVersion").is_none());
+    }
 
     #[test]
     fn long_notes_are_cut_at_a_character() {

@@ -1,6 +1,6 @@
 //! Kubernetes events (`events.k8s.io/v1`): recorded beside everything else, never in its way.
 //!
-//! Repeats of the same event within [`SERIES_WINDOW`] become a series on the first one. As in client-go
+//! Repeats of the same event ([`EventRecord::series`]) within [`SERIES_WINDOW`] become a series on the first one. As in client-go
 //! (`tools/events/event_broadcaster.go`) the first repeat is written, and what came after it when the series ends or has
 //! gone on for [`REFRESH`].
 //!
@@ -160,21 +160,28 @@ impl Series {
     }
 }
 
+/// The object that an Event is about, in whatever version.
+fn object(event: &EventRecord) -> ObjectReference {
+    ObjectReference { resource_version: String::new(), ..event.regarding.clone() }
+}
+
 /// Events that wait, and the series of written ones.
 #[derive(Debug, Default)]
 struct Backlog {
     waiting: VecDeque<Recorded>,
     /// How many of an object's events wait.
     of: HashMap<ObjectReference, usize>,
+    /// By [`EventRecord::series`].
     series: HashMap<EventRecord, Series>,
     written: u64,
 }
 
 impl Backlog {
     fn take_in(&mut self, recorded: Recorded) {
-        if let Some(known) = self.series.get_mut(&recorded.event) {
+        let repeats = recorded.event.series();
+        if let Some(known) = self.series.get_mut(&repeats) {
             if known.is_over() {
-                self.series.remove(&recorded.event);
+                self.series.remove(&repeats);
             } else {
                 known.count += 1;
                 known.last = Instant::now();
@@ -192,16 +199,17 @@ impl Backlog {
     }
 
     fn push(&mut self, recorded: Recorded) {
-        *self.of.entry(recorded.event.regarding.clone()).or_default() += 1;
+        *self.of.entry(object(&recorded.event)).or_default() += 1;
         self.waiting.push_back(recorded);
     }
 
     fn pop(&mut self) -> Option<Recorded> {
         let recorded = self.waiting.pop_front()?;
-        if let Some(left) = self.of.get_mut(&recorded.event.regarding) {
+        let object = object(&recorded.event);
+        if let Some(left) = self.of.get_mut(&object) {
             *left -= 1;
             if *left == 0 {
-                self.of.remove(&recorded.event.regarding);
+                self.of.remove(&object);
             }
         }
         Some(recorded)
@@ -210,8 +218,11 @@ impl Backlog {
     /// Drops events in front that need not be written any more.
     fn prune(&mut self, ended: &Ended) {
         while let Some(first) = self.waiting.front() {
-            let (waited, about) = (first.since.elapsed(), &first.event.regarding);
-            let overtaken = || self.of.get(about).is_some_and(|n| *n > 1) || ended(about);
+            let waited = first.since.elapsed();
+            let overtaken = || {
+                let about = object(&first.event);
+                self.of.get(&about).is_some_and(|n| *n > 1) || ended(&about)
+            };
             if waited < PATIENCE && (waited < HELD_UP || !overtaken()) {
                 return;
             }
@@ -231,7 +242,8 @@ impl Backlog {
     /// Writes the event in front.
     fn write(&mut self, api: &Api, place: Place) {
         let Some(Recorded { at, event, .. }) = self.pop() else { return };
-        if let Some(known) = self.series.get_mut(&event) {
+        let repeats = event.series();
+        if let Some(known) = self.series.get_mut(&repeats) {
             if known.count > known.written.0 {
                 known.write(api, event.namespace(), place);
             }
@@ -249,7 +261,7 @@ impl Backlog {
         let name = format!("{}.{suffix:016x}", event.regarding.name);
         let object = event.to_json(&name, at);
         let last = Instant::now();
-        self.series.insert(event, Series { name, count: 1, last, written: (1, last) });
+        self.series.insert(repeats, Series { name, count: 1, last, written: (1, last) });
         let api = api.clone();
         tokio::spawn(async move {
             let written = api.create_unseen(EVENTS, &object).await;

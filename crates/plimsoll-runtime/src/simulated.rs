@@ -248,6 +248,7 @@ fn record(recorder: &Recorder, write: Write) {
             name,
             uid,
             field_path,
+            ..ObjectReference::default()
         },
         warning: false,
         reason: reason.to_owned(),

@@ -145,7 +145,7 @@ pub fn pod_event(pod: &PodRef, note: &Note) -> EventRecord {
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
             uid: pod.uid.clone(),
-            field_path: String::new(),
+            ..ObjectReference::default()
         },
         warning: note.warning,
         reason: note.reason.into(),

@@ -125,6 +125,7 @@ pub fn workload_events(key: &WorkloadKey, notes: &[Note], object: Option<&Value>
         namespace: key.namespace.clone(),
         name: key.name.clone(),
         uid: object.map(|o| json::uid(o).to_owned()).unwrap_or_default(),
+        resource_version: object.map(|o| json::version(o).to_owned()).unwrap_or_default(),
         field_path: String::new(),
     };
     let mut events = Vec::new();
@@ -148,7 +149,7 @@ pub fn workload_events(key: &WorkloadKey, notes: &[Note], object: Option<&Value>
                 namespace: key.namespace.clone(),
                 name: text("name"),
                 uid: text("uid"),
-                field_path: String::new(),
+                ..ObjectReference::default()
             }));
         }
     }
