@@ -3,7 +3,7 @@
 use super::tests::{Outside, queue};
 use super::*;
 use crate::testing::{self as engine, Engine};
-use plimsoll_state::time::Time;
+use plimsoll_state::time::{Duration, Time};
 
 /// A queue whose limits were lowered uses more than it may, and one waits in it: nothing is kept back for that one, so that
 /// what its queue uses above the limits counts in full for who takes it. Kueue keeps back less than nothing, and its queue
@@ -50,4 +50,48 @@ fn nothing_is_kept_back_above_lowered_limits() {
         preempted.push(outside.workloads[0].status.is_true(cond::PREEMPTED));
     }
     assert_eq!(preempted, [false, false, true, true, true]);
+}
+
+/// Ten changes of a quota in a tenth of a second: the first is answered at once, all others together a second later.
+#[test]
+fn changes_of_a_quota_that_follow_each_other_requeue_together() {
+    let mut engine = Engine::new(Config::default());
+    let mut outside = Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0] };
+    let mut events = vec![
+        Event::NamespaceUpsert("n".into(), StringMap::new()),
+        Event::ResourceFlavorUpsert(Box::new(ResourceFlavor { name: "f".into(), ..Default::default() })),
+    ];
+    events.extend(queue(0, 1, None, false));
+    events.push(outside.create(0, 0, 2000));
+    let mut now = Time::from_seconds(1_000);
+    let mut step = |now: Time, mut events: Vec<Event>| {
+        for _ in 0..4 {
+            let mut batch: Vec<engine::Event> = events.drain(..).map(engine::Event::Queueing).collect();
+            let mut actions = Vec::new();
+            engine.step(now, &mut batch, &mut actions);
+            events = outside.carry_out(actions, &mut std::iter::empty());
+        }
+        let admitted = outside.workloads[0].status.admission.is_some();
+        (engine.queueing().map_or(0, |q| q.attempts().inadmissible), admitted, engine.next_wake())
+    };
+    let mut attempts = vec![step(now, events).0];
+    let mut last = (0, false, None);
+    now = now.plus(Duration::from_seconds(2));
+    for quota in 0..10 {
+        now = now.plus(Duration::from_millis(10));
+        let mut changed = queue(0, 1, None, false).to_vec();
+        if let Event::ClusterQueueUpsert(cq) = &mut changed[0] {
+            // The last one has enough.
+            cq.resource_groups[0].flavors[0].resources[0].nominal = 1_111 * (quota + 1) / 5;
+        }
+        last = step(now, changed);
+        attempts.push(last.0);
+    }
+    assert_eq!(attempts[..2], [1, 2]);
+    assert_eq!(attempts[2..], [2; 9]);
+    let (_, admitted, wake) = last;
+    assert!(!admitted);
+    let end = now.plus(Duration::from_seconds(1));
+    assert!(wake.is_some_and(|w| w <= end), "{wake:?}");
+    assert!(step(end, Vec::new()).1);
 }

@@ -10,12 +10,16 @@ use super::tree::{NodeId, NodeSpec, Quota, Tree};
 use crate::Queueing;
 use crate::joint::Nodes;
 use plimsoll_state::slab::Id;
-use plimsoll_state::time::Time;
+use plimsoll_state::time::{Duration, Time};
 
 /// Controller of checks that send workloads to other clusters.
 const CLUSTERS: &str = "kueue.x-k8s.io/multikueue";
 /// Controller of checks that ask the cluster autoscaler.
 const NODES: &str = "kueue.x-k8s.io/provisioning-request";
+
+/// Inadmissible workloads are requeued once in so long for changes of queues, cohorts, flavors and checks (Kueue
+/// `pkg/cache/queue/inadmissible_workloads.go`, `requeueBatchPeriod`).
+const REQUEUE_BATCH: Duration = Duration::from_seconds(1);
 
 /// Most explanations in one step.
 const EXPLAINED_PER_STEP: usize = 256;
@@ -76,7 +80,7 @@ impl Queueing {
         }
         self.reconcile_state(now);
         if !self.held {
-            self.requeue_inadmissible_workloads();
+            self.requeue_inadmissible_workloads(now);
         }
         // A workload that is still to be queued again may be in a queue in which it must no longer be.
         if !self.held && !self.due.is_empty() && self.dirty.requeue.is_empty() {
@@ -97,8 +101,10 @@ impl Queueing {
 
     /// When there is something to do without a new event; a time not after `now` means at once.
     pub fn next_wake(&self) -> Option<Time> {
-        let cycle =
-            !self.due.is_empty() || !self.dirty.inadmissible.is_empty() || !self.dirty.freed.is_empty();
+        let cycle = !self.due.is_empty()
+            || !self.dirty.inadmissible.is_empty()
+            || !self.dirty.respecified.is_empty()
+            || !self.dirty.freed.is_empty();
         let dirty = !self.dirty.workloads.is_empty()
             || !self.dirty.requeue.is_empty()
             || !self.dirty.cluster_queues.is_empty()
@@ -219,7 +225,8 @@ impl Queueing {
     }
 
     /// Requeues inadmissible workloads around the ClusterQueues that asked for it.
-    pub(crate) fn requeue_inadmissible_workloads(&mut self) {
+    pub(crate) fn requeue_inadmissible_workloads(&mut self, now: Time) {
+        self.requeue_respecified(now);
         let places = self.queues_awaiting_topology_capacity();
         self.dirty.inadmissible.extend(places);
         if self.dirty.inadmissible.is_empty() && self.dirty.freed.is_empty() {
@@ -231,6 +238,25 @@ impl Queueing {
         let changed = self.trees_of(&changed);
         for tree in self.trees_of(&asked) {
             self.requeue_inadmissible_in(&tree, changed.contains(&tree));
+        }
+    }
+
+    /// Objects have changed: the first change requeues at once, those that follow within [`REQUEUE_BATCH`] together at its end.
+    fn requeue_respecified(&mut self, now: Time) {
+        let respecified = std::mem::take(&mut self.dirty.respecified);
+        for tree in self.trees_of(&respecified) {
+            let Some(&first) = tree.first() else { continue };
+            let again = self.cq(first).respecified_at.map(|last| last.plus(REQUEUE_BATCH));
+            // What changes at one time, such as in the lists at the start, is one change.
+            match again.filter(|&t| now < t && self.cq(first).respecified_at != Some(now)) {
+                Some(at) => {
+                    self.timers.requeue_inadmissible.insert((at, first));
+                }
+                None => {
+                    tree.iter().for_each(|&id| self.cq_mut(id).respecified_at = Some(now));
+                    self.dirty.inadmissible.insert(first);
+                }
+            }
         }
     }
 

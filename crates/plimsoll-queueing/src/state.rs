@@ -40,6 +40,8 @@ pub(crate) struct ClusterQueueState {
     pub(crate) cycles: i64,
     /// How often its inadmissible workloads were requeued.
     pub(crate) inadmissible_requeues: i64,
+    /// When those of its tree were last requeued because objects had changed.
+    pub(crate) respecified_at: Option<Time>,
     pub(crate) pending: Pending,
     pub(crate) admitted: i32,
     /// Usage of admitted workloads.

@@ -173,6 +173,8 @@ pub(crate) struct Dirty {
     pub(crate) local_queues: BTreeSet<LocalQueueId>,
     /// ClusterQueues whose inadmissible workloads, and those of their tree, are to be requeued.
     pub(crate) inadmissible: BTreeSet<ClusterQueueId>,
+    /// The same where objects changed: users change several at a time.
+    pub(crate) respecified: BTreeSet<ClusterQueueId>,
     /// The same where nothing changed but that quota became free.
     pub(crate) freed: BTreeSet<ClusterQueueId>,
 }

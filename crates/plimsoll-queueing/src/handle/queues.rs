@@ -16,7 +16,7 @@ impl Queueing {
     pub(super) fn rebuild_soon(&mut self) {
         self.tree_dirty = true;
         self.due.everywhere();
-        self.dirty.inadmissible.extend(self.cluster_queues.ids());
+        self.dirty.respecified.extend(self.cluster_queues.ids());
     }
 
     pub(super) fn cluster_queue(&mut self, q: ClusterQueue) {
@@ -201,7 +201,7 @@ impl Queueing {
             }
         }
         self.dirty.cluster_queues.insert(id);
-        self.dirty.inadmissible.insert(id);
+        self.dirty.respecified.insert(id);
         self.due.tree_of(id);
     }
 
