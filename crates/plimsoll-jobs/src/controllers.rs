@@ -28,7 +28,7 @@ pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<Key> {
     let mut keys = match kind {
         Kind::Job => vec![Key::job(BATCH_JOB, namespace, name)],
         Kind::Custom(custom) => vec![Key::job(custom.framework(), namespace, name)],
-        Kind::Pod => of_pod(object),
+        Kind::Pod => of_pod(object, objects),
         Kind::Workload => of_workload(object, objects),
         Kind::WorkloadPriorityClass if !objects.kept_value(name) => {
             vec![Key::WorkloadPriorityClass(name.to_owned())]
@@ -40,15 +40,18 @@ pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<Key> {
     keys
 }
 
-fn of_pod(pod: &Value) -> Vec<Key> {
+fn of_pod(pod: &Value, objects: &ObjectStore) -> Vec<Key> {
     let (namespace, name) = (json::namespace(pod), json::name(pod));
     let mut keys = Vec::new();
-    if json::annotation(pod, names::SLICE).is_some()
-        && let Some(owner) = json::controller(pod).filter(|o| o["kind"] == "Job")
-    {
-        keys.push(Key::job(BATCH_JOB, namespace, json::text(owner, &["name"])));
-    }
     let workload = workload_of(pod);
+    if let Some(first) = json::annotation(pod, names::SLICE) {
+        // The slice says whose pod it is: pods may be made by others than the job.
+        let slice = [workload, first].iter().find_map(|name| objects.get(Kind::Workload, namespace, name));
+        let owner = slice.as_deref().and_then(json::controller).or_else(|| json::controller(pod));
+        if let Some(owner) = owner.filter(|o| o["kind"] == "Job") {
+            keys.push(Key::job(BATCH_JOB, namespace, json::text(owner, &["name"])));
+        }
+    }
     if !workload.is_empty() {
         keys.push(Key::Topology(namespace.to_owned(), workload.to_owned()));
     }

@@ -370,7 +370,12 @@ pub(super) fn prepare(job: &dyn GenericJob, wl: &mut Value, env: Env<'_>) -> boo
         [old] => {
             // The template of the running job has what its admission added; the old slice has the original.
             let podsets = json::list(wl, &["spec", "podSets"]).to_vec();
-            let podsets = resized(json::list(old, &["spec", "podSets"]), &counts(&podsets));
+            let mut podsets = resized(json::list(old, &["spec", "podSets"]), &counts(&podsets));
+            for podset in &mut podsets {
+                // Kueue's has it from the template of the running job.
+                let path = ["template", "metadata", "annotations", names::SLICE];
+                json::set(podset, &path, json!(first_slice(old)));
+            }
             json::set(wl, &["spec", "podSets"], Value::Array(podsets));
             json::set(wl, &["metadata", "annotations", names::SLICE], json!(first_slice(old)));
             json::set(

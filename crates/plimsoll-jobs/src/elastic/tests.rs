@@ -438,7 +438,10 @@ fn a_job_grows_and_shrinks_while_it_runs() {
     assert!(json::list(old[0], &["metadata", "finalizers"]).is_empty(), "nothing holds on to it");
     assert_eq!(json::annotation(new[0], plimsoll_api::kueue::REPLACEMENT_FOR), Some(&*format!("ns/{first}")));
     assert_eq!(json::annotation(new[0], names::SLICE), Some(first.as_str()));
-    assert_eq!(new[0]["spec"]["podSets"][0]["template"], old[0]["spec"]["podSets"][0]["template"]);
+    // Of what the admission added to the job's template it has the name of the first slice, as Kueue's has.
+    let mut template = old[0]["spec"]["podSets"][0]["template"].clone();
+    json::set(&mut template, &["metadata", "annotations", names::SLICE], json!(first));
+    assert_eq!(new[0]["spec"]["podSets"][0]["template"], template);
     let name = json::name(new[0]).to_owned();
     assert!(w.notes.contains(&format!("CreatedWorkload: Created Workload: ns/{name}")), "{:?}", w.notes);
 
@@ -453,6 +456,16 @@ fn a_job_grows_and_shrinks_while_it_runs() {
     w.scale("a", 5);
     w.settle();
     assert_eq!((w.running("a"), w.charged(), w.workloads("a").len()), (5, 5, 3));
+    // Its workload goes: a new chain begins, and replaces the name of the old one in the template.
+    let last = w.workloads("a").into_iter().find(|s| !json::is_true(s, "Finished"));
+    let last = last.map(|s| json::name(s).to_owned()).unwrap_or_default();
+    w.delete(Kind::Workload, &last, false);
+    w.settle();
+    let live = w.workloads("a").into_iter().find(|s| !json::is_true(s, "Finished")).cloned().unwrap();
+    let own = Some(json::name(&live));
+    assert_eq!((w.running("a"), json::annotation(&live, names::SLICE)), (5, own), "{:?}", w.notes);
+    let template = &w.server[&(Kind::Job, "a".into())]["spec"]["template"];
+    assert_eq!(json::annotation(template, names::SLICE), own);
     w.finish("a");
     w.settle();
     assert_eq!(w.charged(), 0);
@@ -520,5 +533,22 @@ fn a_job_that_lost_its_gate_is_stopped() {
         w.show();
         w.reconcile("a");
         assert_eq!(w.server[&(Kind::Job, "a".into())]["spec"]["suspend"], true, "{seen}");
+    }
+}
+
+/// Pods of a slice that nobody owns, or another object than the job, are ungated as the slice allows.
+#[test]
+fn a_pod_belongs_to_the_job_whose_slice_it_names() {
+    let mut w = Harness::new(5);
+    w.job("a", 2);
+    w.settle();
+    let slice = json::name(w.workloads("a")[0]).to_owned();
+    for owners in
+        [json!([]), json!([{"apiVersion": "x/v1", "kind": "Other", "name": "b", "controller": true}])]
+    {
+        let pod = json!({"metadata": {"namespace": "ns", "name": "p", "ownerReferences": owners,
+            "annotations": {names::SLICE: slice, names::WORKLOAD: slice}}});
+        let keys = crate::affected(Kind::Pod, &pod, &w.cache.objects);
+        assert!(keys.contains(&Key::job(BATCH_JOB, "ns", "a")), "{keys:?}");
     }
 }
