@@ -152,6 +152,7 @@ impl Queueing {
         change: impl FnOnce(&mut Edit<'_>),
     ) -> bool {
         let number = self.last_write + 1;
+        let bytes = self.config.byte_counters().map(str::to_owned).collect();
         let Some(wl) = self.wl_mut(id) else { return false };
         wl.pending_reason = None;
         let before = AccountedState::of(wl);
@@ -161,6 +162,7 @@ impl Queueing {
         let Some(mut update) = difference(&old, &wl.obj) else { return false };
         update.id = number;
         update.notes = notes;
+        update.bytes = bytes;
         wl.writes.iter().for_each(|w| update.complete(&w.update, &wl.obj.status));
         let update = Box::new(update);
         let observations = observations_of(&old, &wl.obj, by, now);

@@ -56,6 +56,20 @@ pub enum LocalQueueMetrics {
     Disabled,
 }
 
+impl Config {
+    /// Resources that count counters of devices: bytes, so that their amounts are written in binary form (Kueue
+    /// `CounterBasedResourceNames`).
+    pub fn byte_counters(&self) -> impl Iterator<Item = &str> {
+        let on = self.gates.device_quota;
+        self.device_mappings.iter().filter(move |m| on && !m.counters.is_empty()).map(|m| &*m.resource)
+    }
+
+    /// Whether the resource is one of [`Config::byte_counters`].
+    pub(crate) fn counts_bytes(&self, resource: &str) -> bool {
+        self.byte_counters().any(|r| r == resource)
+    }
+}
+
 /// Counts devices of some classes as a resource (Kueue KEP-2941).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceMapping {

@@ -3,19 +3,23 @@
 use super::amount::Amount;
 
 /// Prints an amount of a resource as Kueue does: cpu in milli steps, memory-like resources binary, the
-/// rest decimal.
-pub(crate) fn amount(resource: &str, a: Amount) -> String {
+/// rest decimal unless it counts `bytes`.
+pub(crate) fn amount(resource: &str, a: Amount, bytes: bool) -> String {
     if a == Amount::UNLIMITED {
         return "<unlimited>".to_owned();
     }
-    quantity(resource, a.0)
+    quantity(resource, a.0, bytes)
 }
 
 /// [`amount`] for a plain number.
-pub(crate) fn quantity(resource: &str, v: i64) -> String {
+pub(crate) fn quantity(resource: &str, v: i64, bytes: bool) -> String {
     if resource == "cpu" {
         decimal(v, 0)
-    } else if resource == "memory" || resource == "ephemeral-storage" || resource.starts_with("hugepages-") {
+    } else if bytes
+        || resource == "memory"
+        || resource == "ephemeral-storage"
+        || resource.starts_with("hugepages-")
+    {
         binary(v)
     } else {
         decimal(v, 1)
@@ -77,7 +81,8 @@ mod tests {
             ("example.com/gpu", 5000, "5k"),
         ];
         for (resource, v, want) in table {
-            assert_eq!(quantity(resource, v), want);
+            assert_eq!(quantity(resource, v, false), want);
         }
+        assert_eq!(quantity("gpu.memory", 4864 << 20, true), "4864Mi");
     }
 }

@@ -323,7 +323,8 @@ impl World {
             assert!(s.borrowing.is_none_or(|b| borrowed <= b), "{name} borrows {borrowed}: {s:?}");
             assert_eq!((cell(&name).usage, cell(&name).borrowed), (used, borrowed), "{name}");
             let status = q.status_of_cluster_queue(&name).unwrap_or_default();
-            let row = ResourceUsage { flavor: "f".into(), resource: "cpu".into(), total: used, borrowed };
+            let (flavor, resource) = ("f".into(), "cpu".into());
+            let row = ResourceUsage { flavor, resource, total: used, borrowed, bytes: false };
             assert_eq!(status.reservation, [row], "{name}");
         }
         for (i, s) in self.cohorts.iter().enumerate() {

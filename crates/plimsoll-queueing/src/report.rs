@@ -24,6 +24,8 @@ pub struct ResourceUsage {
     pub total: i64,
     /// How much of it is borrowed from the cohort; always 0 for LocalQueues.
     pub borrowed: i64,
+    /// Whether it counts bytes, though Kubernetes knows no such resource ([`crate::Config::byte_counters`]).
+    pub bytes: bool,
 }
 
 /// Counts and usage of a queue, as in its status.
@@ -186,7 +188,13 @@ impl Queueing {
                     let total = used(fr);
                     let over = total.sub(self.tree.quota(node, fr).nominal).at_least_zero();
                     let borrowed = if has_parent { over.0 } else { 0 };
-                    ResourceUsage { flavor: Arc::clone(f), resource: Arc::clone(r), total: total.0, borrowed }
+                    ResourceUsage {
+                        flavor: Arc::clone(f),
+                        resource: Arc::clone(r),
+                        total: total.0,
+                        borrowed,
+                        bytes: self.config.counts_bytes(r),
+                    }
                 })
                 .collect()
         };
@@ -231,6 +239,7 @@ impl Queueing {
                 resource: Arc::clone(r),
                 total: used.get(&fr).map_or(0, |a| a.amount().0),
                 borrowed: 0,
+                bytes: self.config.counts_bytes(r),
             };
             columns.map(row).collect()
         };

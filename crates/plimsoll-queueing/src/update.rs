@@ -40,6 +40,8 @@ pub struct WorkloadUpdate {
     pub preemption_gates: Option<Vec<PreemptionGateState>>,
     /// `Some` replaces `status.unhealthyNodes`.
     pub unhealthy_nodes: Option<Vec<String>>,
+    /// Resources whose amounts are bytes, besides those that Kubernetes knows ([`crate::Config::byte_counters`]).
+    pub bytes: Vec<String>,
     /// Events to record once the write is done.
     pub notes: Vec<Note>,
 }
@@ -106,6 +108,7 @@ impl WorkloadUpdate {
             coalesced: _,
             key: _,
             uid: _,
+            bytes: _,
             notes: _,
             resource_requests: _,
             conditions,

@@ -21,8 +21,14 @@ fn time(at: Time) -> Value {
 
 /// An amount as Kueue writes it: cpu in decimal steps of a thousandth, memory and storage binary.
 pub fn amount(resource: &str, value: i64) -> Value {
-    let binary =
-        matches!(resource, "memory" | "ephemeral-storage" | "storage") || resource.starts_with("hugepages-");
+    amount_of(resource, value, false)
+}
+
+/// [`amount`] of a resource that counts `bytes`, though its name doesn't say so.
+fn amount_of(resource: &str, value: i64, bytes: bool) -> Value {
+    let binary = bytes
+        || matches!(resource, "memory" | "ephemeral-storage" | "storage")
+        || resource.starts_with("hugepages-");
     let q = match resource {
         "cpu" => Quantity::milli(value, Format::DecimalSi),
         _ if binary => Quantity::new(value, Format::BinarySi),
@@ -31,8 +37,9 @@ pub fn amount(resource: &str, value: i64) -> Value {
     json!(q.to_string())
 }
 
-fn amounts(resources: &Resources) -> Value {
-    Value::Object(resources.iter().map(|(k, v)| (k.clone(), amount(k, *v))).collect())
+fn amounts(resources: &Resources, bytes: &[String]) -> Value {
+    let amount = |(k, v): (&String, &i64)| (k.clone(), amount_of(k, *v, bytes.contains(k)));
+    Value::Object(resources.iter().map(amount).collect())
 }
 
 fn cut(message: &str) -> &str {
@@ -91,7 +98,8 @@ pub fn workload_status_patch(object: &Value, update: &WorkloadUpdate) -> Value {
         out.insert("conditions".into(), Value::Array(list));
     }
     if let Some(admission) = &update.admission {
-        let value = admission.as_ref().map_or(Value::Null, |a| render_admission(a, &old["admission"]));
+        let value =
+            admission.as_ref().map_or(Value::Null, |a| render_admission(a, &old["admission"], &update.bytes));
         out.insert("admission".into(), value);
     }
     if let Some(state) = &update.requeue_state {
@@ -107,8 +115,10 @@ pub fn workload_status_patch(object: &Value, update: &WorkloadUpdate) -> Value {
         out.insert("admissionChecks".into(), Value::Array(rows));
     }
     if let Some(requests) = &update.resource_requests {
-        let rows: Vec<Value> =
-            requests.iter().map(|(name, r)| json!({"name": name, "resources": amounts(r)})).collect();
+        let rows: Vec<Value> = requests
+            .iter()
+            .map(|(name, r)| json!({"name": name, "resources": amounts(r, &update.bytes)}))
+            .collect();
         out.insert("resourceRequests".into(), Value::Array(rows));
     }
     if let Some(evictions) = &update.evictions {
@@ -136,18 +146,18 @@ pub fn workload_status_patch(object: &Value, update: &WorkloadUpdate) -> Value {
 
 /// `status.admission`.
 pub fn admission(admission: &Admission) -> Value {
-    render_admission(admission, &Value::Null)
+    render_admission(admission, &Value::Null, &[])
 }
 
 /// Every field that the old admission has and the new one lacks is named with null, so that it goes.
-fn render_admission(admission: &Admission, old: &Value) -> Value {
+fn render_admission(admission: &Admission, old: &Value, bytes: &[String]) -> Value {
     let rows: Vec<Value> = admission
         .assignments
         .iter()
         .map(|a| {
             let flavors: Map<String, Value> = a.flavors.iter().map(|(r, f)| (r.clone(), json!(f))).collect();
             let mut row = json!({"name": a.name, "flavors": flavors, "count": a.count});
-            row["resourceUsage"] = amounts(&a.resource_usage);
+            row["resourceUsage"] = amounts(&a.resource_usage, bytes);
             if let Some(topology) = &a.topology {
                 row["topologyAssignment"] = render_topology(topology);
             }
@@ -219,10 +229,10 @@ fn check(c: &AdmissionCheckState, old: &Value) -> Value {
 /// Usage rows grouped by flavor, in their order.
 fn usage(rows: &[ResourceUsage], borrowed: bool) -> Value {
     let mut out: Vec<Value> = Vec::new();
-    for ResourceUsage { flavor, resource, total, borrowed: lent } in rows {
-        let mut row = json!({"name": **resource, "total": amount(resource, *total)});
+    for ResourceUsage { flavor, resource, total, borrowed: lent, bytes } in rows {
+        let mut row = json!({"name": **resource, "total": amount_of(resource, *total, *bytes)});
         if borrowed {
-            row["borrowed"] = amount(resource, *lent);
+            row["borrowed"] = amount_of(resource, *lent, *bytes);
         }
         match out.iter_mut().find(|f| f["name"] == **flavor).map(|f| &mut f["resources"]) {
             Some(Value::Array(list)) => list.push(row),

@@ -89,12 +89,14 @@ fn usage_is_grouped_by_flavor_in_order() {
         resource: resource.into(),
         total,
         borrowed,
+        bytes: resource == "gpu.memory",
     };
     let status = QueueStatus {
         usage: vec![
             row("z", "cpu", 1500, 500),
             row("z", "memory", 3 << 30, 0),
             row("a", "nvidia.com/gpu", 8, 0),
+            row("a", "gpu.memory", 4864 << 20, 0),
         ],
         ..QueueStatus::default()
     };
@@ -103,7 +105,8 @@ fn usage_is_grouped_by_flavor_in_order() {
         json!([
             {"name": "z", "resources": [{"name": "cpu", "total": "1500m", "borrowed": "500m"},
                                         {"name": "memory", "total": "3Gi", "borrowed": "0"}]},
-            {"name": "a", "resources": [{"name": "nvidia.com/gpu", "total": "8", "borrowed": "0"}]},
+            {"name": "a", "resources": [{"name": "nvidia.com/gpu", "total": "8", "borrowed": "0"},
+                                        {"name": "gpu.memory", "total": "4864Mi", "borrowed": "0"}]},
         ])
     );
     assert!(local_queue_status(&status)["flavorsUsage"][0]["resources"][0].get("borrowed").is_none());
@@ -123,6 +126,17 @@ fn an_admission_survives_writing_and_reading() {
     let topology = admission.assignments[0].topology.as_ref().unwrap();
     assert_eq!(topology.domains, [(vec!["b".into(), "n1".into()], 3), (vec!["b".into(), "n2".into()], 1)]);
     let update = WorkloadUpdate { admission: Some(Some(admission)), ..WorkloadUpdate::default() };
+    let mut of_devices = update.clone();
+    if let Some(Some(a)) = &mut of_devices.admission {
+        a.assignments[0].resource_usage = [("gpu.memory".into(), 4864 << 20)].into();
+    }
+    let usage = |update: &WorkloadUpdate| {
+        let status = workload_status_patch(&object, update);
+        status["admission"]["podSetAssignments"][0]["resourceUsage"]["gpu.memory"].clone()
+    };
+    assert_eq!(usage(&of_devices), "5100273664");
+    of_devices.bytes = vec!["gpu.memory".into()];
+    assert_eq!(usage(&of_devices), "4864Mi");
     let mut again = object.clone();
     again["status"] = workload_status_patch(&object, &update);
     assert_eq!(workload(&again).unwrap(), read);

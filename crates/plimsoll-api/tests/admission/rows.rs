@@ -99,7 +99,7 @@ fn compare_final(row: &Value, harness: &Harness, out: &mut Vec<String>) {
     for node in tree.iter().filter(|n| n.cluster_queue) {
         let Some(status) = queueing.status_of_cluster_queue(&node.name) else { continue };
         let mut cells = Map::new();
-        for ResourceUsage { flavor, resource, total, borrowed } in
+        for ResourceUsage { flavor, resource, total, borrowed, bytes: _ } in
             status.reservation.iter().filter(|r| r.total != 0)
         {
             let mut cell = json!({ "total": amount(resource, *total) });

@@ -350,13 +350,14 @@ impl Cycle<'_> {
         let (flavor, res) = (self.state.ids.flavor_name(flavor), self.state.ids.resource_name(res));
         let (available, most) = (self.state.tree.available(node, fr), self.state.tree.potential(node, fr));
         let wanted = assumed.add(Amount(request));
+        let bytes = self.state.config.counts_bytes(res);
         if wanted > most {
             let text = format!(
                 "insufficient quota for {res} in flavor {flavor}, previously considered podsets requests \
                  ({}) + current podset request ({}) > maximum capacity ({})",
-                format::amount(res, assumed),
-                format::quantity(res, request),
-                format::amount(res, most),
+                format::amount(res, assumed, bytes),
+                format::quantity(res, request, bytes),
+                format::amount(res, most, bytes),
             );
             return (GranularMode { way: PreemptionMode::NoFit, borrow: 0 }, Some(text), why::TOO_MUCH);
         }
@@ -364,7 +365,7 @@ impl Cycle<'_> {
         if wanted <= available {
             return (GranularMode { way: PreemptionMode::Fit, borrow }, None, "");
         }
-        let more = format::amount(res, wanted.sub(available));
+        let more = format::amount(res, wanted.sub(available), bytes);
         let text = format!("insufficient unused quota for {res} in flavor {flavor}, {more} more needed");
         let rules = &self.state.cq(s.cq).rules.preemption;
         let while_borrowing = rules.borrow_within_cohort.lower_priority
