@@ -61,6 +61,28 @@ fn all_members_own_a_prebuilt_workload() {
 }
 
 #[test]
+fn a_group_with_fast_admission_is_whole_with_its_first_pod() {
+    for (fast, waits) in [("true", false), ("false", true)] {
+        let mut cache = cache();
+        let fast = json!({"metadata|annotations|kueue.x-k8s.io/pod-group-fast-admission": fast});
+        cache.put(Kind::Pod, member("a", &fast));
+        let podset = json!({"name": "aaaa", "count": 2, "template": {"spec": {}}});
+        let wl = json!({"metadata": {"namespace": "ns", "name": "g", "uid": "wl-uid", "resourceVersion": "6",
+            "annotations": {names::IS_GROUP: "true"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "uid-a"}]},
+            "spec": {"podSets": [podset], "queueName": "q"}});
+        cache.put(Kind::Workload, wl);
+        let writes = run(&cache, &key());
+        assert_eq!(
+            short(&writes).contains(&"patch workloads g status".to_owned()),
+            waits,
+            "{:?}",
+            short(&writes)
+        );
+    }
+}
+
+#[test]
 fn topology_requests_name_the_label_of_the_index() {
     let mut cache = cache();
     let required = "metadata|annotations|kueue.x-k8s.io/podset-required-topology";
