@@ -314,6 +314,14 @@ fn slices_may_shrink_and_boosts_are_numbers() {
     };
     let at = |n, r| wl(n, r, elastic.clone());
     assert_eq!(go(true, Some(&at(4, None)), &at(2, None)), None);
+    // A client in Go leaves out what is empty.
+    let mut written = at(4, None);
+    written["status"]["admission"]["podSetAssignments"][0]["flavors"] = json!({});
+    written["status"]["admission"]["podSetAssignments"][0]["resourceUsage"] = json!({});
+    assert_eq!(go(true, Some(&written), &at(4, None)), None);
+    let mut other = at(4, None);
+    other["status"]["admission"]["podSetAssignments"][0]["flavors"] = json!({"cpu": "f"});
+    assert!(go(true, Some(&written), &other).is_some_and(|e| e.contains("status.admission: Invalid value")));
     let frozen = go(false, Some(&at(4, None)), &at(2, None)).unwrap();
     assert!(frozen.starts_with("spec.podSets.0: Invalid value: ") && frozen.ends_with("field is immutable"));
     assert!(go(true, Some(&at(2, None)), &at(4, None)).is_some());

@@ -134,7 +134,7 @@ fn admission(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
 }
 
 /// An admission is set or removed, and does not change in between, apart from topologies. Amounts may be written in another
-/// form: clients in Go write their own.
+/// form, and what is empty may be left out: clients in Go write their own.
 fn admission_update(object: &Value, old: &Value, errors: &mut ErrorList) {
     let (new, old) = (&object["status"]["admission"], &old["status"]["admission"]);
     if new.is_null() || old.is_null() {
@@ -151,6 +151,7 @@ fn admission_update(object: &Value, old: &Value, errors: &mut ErrorList) {
                     *amount.1 = parsed.to_string().into();
                 }
             }
+            row.retain(|_, field| !field.is_null() && field.as_object().is_none_or(|map| !map.is_empty()));
         }
         admission
     };
