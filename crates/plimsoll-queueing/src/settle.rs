@@ -192,6 +192,7 @@ impl Queueing {
         for gone in cohorts(&before).filter(|name| !now.contains(name)) {
             self.metrics.forget(&[("cohort", &gone)]);
         }
+        self.objects.cleared_cohorts.retain(|name| now.contains(name));
         self.leaves.clone_from(&queues);
         for (node, id) in queues.into_iter().enumerate().map(|(i, id)| (NodeId::new(i), id)) {
             self.cq_mut(id).node = Some(node);

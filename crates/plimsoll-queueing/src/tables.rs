@@ -132,6 +132,9 @@ pub(crate) struct Objects {
     pub(crate) checks: BTreeMap<String, AdmissionCheck>,
     pub(crate) topologies: BTreeMap<String, Topology>,
     pub(crate) cohorts: BTreeMap<String, Cohort>,
+    /// Cohorts that lost their object while they had ClusterQueues. As in Kueue their quota is no metric until one of those
+    /// changes (`cohort_metrics.go`, `ClearCohortMetrics`).
+    pub(crate) cleared_cohorts: BTreeSet<String>,
 }
 
 /// What has to happen at a time, the earliest first.

@@ -36,6 +36,8 @@ impl Queueing {
         slot.spec = Some(Box::new(q));
         if quota_changed {
             slot.generation += 1;
+            let cohort = slot.spec.as_ref().map(|s| s.cohort.clone()).unwrap_or_default();
+            self.objects.cleared_cohorts.remove(&cohort);
             self.rebuild_soon();
         }
         self.queue_changed(id);
@@ -103,6 +105,7 @@ impl Queueing {
                     }
                 }
             }
+            self.objects.cleared_cohorts.remove(&c.name);
             self.objects.cohorts.insert(c.name.clone(), c);
             self.rebuild_soon();
         }
@@ -223,6 +226,7 @@ impl Queueing {
     pub(super) fn cohort_gone(&mut self, name: &str) {
         if self.objects.cohorts.remove(name).is_some() {
             self.metrics.forget(&[("cohort", name)]);
+            self.objects.cleared_cohorts.insert(name.to_owned());
             self.rebuild_soon();
         }
     }

@@ -253,7 +253,7 @@ impl Gauges<'_> {
             "cohort_weighted_share" if self.0.config.fair_sharing.is_some() => {
                 vec![(vec![cohort.to_owned()], self.0.share(n).precise())]
             }
-            "cohort_subtree_quota" => {
+            "cohort_subtree_quota" if !self.0.objects.cleared_cohorts.contains(cohort) => {
                 let columns =
                     FlavorResource::first(self.0.tree.columns()).filter(|&fr| self.0.tree.present(n, fr));
                 columns

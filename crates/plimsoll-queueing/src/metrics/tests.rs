@@ -215,6 +215,7 @@ fn cohorts_count_all_reservations_below_them_until_they_are_gone() {
             "{cohort}"
         );
     }
+    assert_eq!(number(&q, "kueue_cohort_subtree_quota", "pool"), Some(7.0));
     // 1 of 7 lendable cores is borrowed.
     let share = number(&q, "kueue_cluster_queue_weighted_share", "c0").unwrap();
     assert!((share - 1000.0 / 7.0).abs() < 1e-9, "{share}");
@@ -224,6 +225,13 @@ fn cohorts_count_all_reservations_below_them_until_they_are_gone() {
         assert_eq!(number(&q, "kueue_cohort_subtree_admitted_workloads_total", cohort), None, "{cohort}");
     }
     assert_eq!(number(&q, "kueue_cohort_subtree_resource_reservations", "pool"), Some(5.0));
+    // Its quota is told again when one of its ClusterQueues changes.
+    let quota = |q: &Queueing| number(q, "kueue_cohort_subtree_quota", "pool");
+    assert_eq!(quota(&q), None);
+    let changed = cluster_queue("c1", "pool", 8000, None, false);
+    q.handle(now(), Event::ClusterQueueUpsert(Box::new(changed)));
+    settle(&mut q, Vec::new());
+    assert_eq!(quota(&q), Some(9.0));
 }
 
 #[test]
