@@ -240,7 +240,7 @@ impl<'a> Cycle<'a> {
             }
             Mode::Preempt if self.state.wl(e.id).is_some_and(|w| w.obj.has_closed_gate()) => {
                 e.message = super::preemption_gates::MESSAGE.to_owned();
-                e.reason = "AdmissionGated";
+                e.reason = "PendingEvaluation";
                 e.requeue = RequeueReason::PreemptionGated;
                 e.last_assignment = None;
                 return;

@@ -240,10 +240,8 @@ impl Queueing {
             }
         }
         let gate = wl.obj.admission_gated_by.clone();
-        // A closed preemption gate has the same reason.
         let gated =
-            wl.obj.status.condition(cond::QUOTA_RESERVED).is_some_and(|c| c.reason == "AdmissionGated")
-                && !wl.obj.status.is_true(cond::BLOCKED_ON_GATES);
+            wl.obj.status.condition(cond::QUOTA_RESERVED).is_some_and(|c| c.reason == "AdmissionGated");
         let explicit = self.config.gates.explicit_status;
         if gate.is_empty() && gated {
             let notes =

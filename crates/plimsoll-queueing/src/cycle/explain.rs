@@ -99,8 +99,9 @@ impl Queueing {
             return;
         }
         let PendingReason { reason, message, requests } = *pending_reason;
-        let notes = vec![Note { warning: true, reason: reason.into(), message: message.clone() }];
-        let gated = reason == "AdmissionGated";
+        let gated = message == preemption_gates::MESSAGE;
+        let event = if gated { "AdmissionGated" } else { reason };
+        let notes = vec![Note { warning: true, reason: event.into(), message: message.clone() }];
         let written = self.edit(id, now, notes, |edit| {
             edit.unset_reservation(explicit, reason, &message);
             if gated {

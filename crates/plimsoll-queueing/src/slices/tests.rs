@@ -411,7 +411,7 @@ fn a_closed_gate_keeps_from_preempting_until_it_opens_and_closes_at_eviction() {
         (blocked.status, blocked.reason.as_str(), blocked.message.as_str()),
         (true, "PreemptionGated", text)
     );
-    assert_eq!(w.why(1), format!("AdmissionGated: {text}"));
+    assert_eq!(w.why(1), format!("PendingEvaluation: {text}"));
     assert_eq!(s.preemption_gates.len(), 1, "known in the status, closed");
     assert!(!s.preemption_gates[0].open && !w.all[0].status.is_true(cond::EVICTED));
     let mut opened = w.all[1].clone();
