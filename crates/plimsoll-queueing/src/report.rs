@@ -246,8 +246,9 @@ impl Queueing {
         Some(QueueStatus {
             active: Some((active, reason.into(), message.into())),
             pending: lq.waiting,
-            reserving: lq.reserving,
-            admitted: lq.admitted,
+            // Kueue's cache knows nothing of a LocalQueue whose ClusterQueue is gone.
+            reserving: if cq.is_some() { lq.reserving } else { 0 },
+            admitted: if cq.is_some() { lq.admitted } else { 0 },
             reservation: list(&lq.reserved_usage),
             usage: list(&lq.admitted_usage),
             weighted_share: None,

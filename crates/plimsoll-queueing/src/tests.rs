@@ -210,6 +210,35 @@ fn a_local_queue_follows_its_cluster_queue() {
     assert_eq!(seen(vec![Event::ClusterQueueUpsert(spec)]), Some(("Ready".into(), 1)));
 }
 
+/// A ClusterQueue that is gone, finalizer or not: its LocalQueues count nothing.
+#[test]
+fn a_local_queue_without_a_cluster_queue_counts_nothing() {
+    let mut engine = Engine::new(Config::default());
+    let mut outside = Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0] };
+    let flavor = ResourceFlavor { name: "f".into(), ..Default::default() };
+    let mut events = vec![
+        Event::NamespaceUpsert("n".into(), StringMap::new()),
+        Event::ResourceFlavorUpsert(Box::new(flavor)),
+    ];
+    events.extend(queue(0, 2, None, false));
+    events.push(outside.create(0, 0, 1000));
+    let mut counts = Vec::new();
+    for last in [false, false, true] {
+        if last {
+            events.push(Event::ClusterQueueDelete("c0".into()));
+        }
+        let mut batch: Vec<engine::Event> = events.drain(..).map(engine::Event::Queueing).collect();
+        let mut actions = Vec::new();
+        engine.step(Time::from_seconds(1_000), &mut batch, &mut actions);
+        counts.extend(actions.iter().filter_map(|a| match a {
+            engine::Action::Queueing(Action::LocalQueueStatus(_, _, s)) => Some((s.reserving, s.admitted)),
+            engine::Action::Queueing(_) => None,
+        }));
+        events = outside.carry_out(actions, &mut std::iter::empty());
+    }
+    assert_eq!((counts.iter().max(), counts.last()), (Some(&(1, 1)), Some(&(0, 0))), "{counts:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
