@@ -10,6 +10,7 @@ mod picture;
 mod protobuf;
 mod schemas;
 mod simulate;
+mod suites;
 mod tidy;
 
 use std::path::Path;
@@ -27,6 +28,10 @@ fn main() -> ExitCode {
         },
         Some("chaos") => chaos::run(&root, args.get(1..).unwrap_or_default()),
         Some("simulate") => simulate::run(&root, args.get(1..).unwrap_or_default()),
+        Some("suites") => match args.get(1..) {
+            Some([flag, reports @ ..]) if flag == "--update" => suites::run(&root, reports, true),
+            reports => suites::run(&root, reports.unwrap_or_default(), false),
+        },
         Some("deploy") => deploy::run(&root),
         Some("picture") => picture::run(),
         Some("history") => match args.get(1..) {
@@ -44,7 +49,7 @@ fn main() -> ExitCode {
             _ => Err(anyhow::anyhow!("usage: cargo xtask protobuf --from DIR")),
         },
         _ => Err(anyhow::anyhow!(
-            "usage: cargo xtask tidy [--update]    check the house rules; lower the lists of exceptions\n       cargo xtask deploy     make the generated manifests of deploy/\n       cargo xtask picture    draw Workloads (JSON on standard input) as SVG\n       cargo xtask history FILE    draw what `bench cluster --history FILE` has kept, as SVG\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers\n       cargo xtask instructions [--bless]    count the instructions of placement, or make the baseline\n       cargo xtask chaos [--duration 10m] [--seed N]    run two replicas against an API server that misbehaves\n       cargo xtask simulate [--seeds N] [--minutes M] [--from SEED] [--checked]    play seeds in virtual time, with faults\n       cargo xtask simulate --mutations [NAME]    take mends out of the sources, which seeds have to find"
+            "usage: cargo xtask tidy [--update]    check the house rules; lower the lists of exceptions\n       cargo xtask deploy     make the generated manifests of deploy/\n       cargo xtask picture    draw Workloads (JSON on standard input) as SVG\n       cargo xtask history FILE    draw what `bench cluster --history FILE` has kept, as SVG\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers\n       cargo xtask instructions [--bless]    count the instructions of placement, or make the baseline\n       cargo xtask chaos [--duration 10m] [--seed N]    run two replicas against an API server that misbehaves\n       cargo xtask simulate [--seeds N] [--minutes M] [--from SEED] [--checked]    play seeds in virtual time, with faults\n       cargo xtask simulate --mutations [NAME]    take mends out of the sources, which seeds have to find\n       cargo xtask suites [--update] SUITE=REPORT…    compare reports of Kueue's integration suites with the list of specs that can't pass"
         )),
     };
     match result {
