@@ -144,6 +144,7 @@ pub fn bound(pod: &PodRef, node: &str, answer: &SchedulerEvent) {
         SchedulerEvent::Bound(_)
         | SchedulerEvent::Prepared(_)
         | SchedulerEvent::Extended { .. }
+        | SchedulerEvent::Reload(_)
         | SchedulerEvent::Answered { .. } => info!(pod = %Pod(pod), node, "Successfully bound pod to node"),
     }
 }

@@ -207,7 +207,7 @@ async fn handle(request: &Request<Bytes>, health_state: &HealthState) -> Respons
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
             response
         }
-        "/plugins" => match board.reloads() {
+        "/plugins" => match health_state.reloads() {
             Some(reloads) => https::text(StatusCode::OK, &reloads.to_json().to_string()),
             None => https::text(StatusCode::SERVICE_UNAVAILABLE, "the engine does not run yet"),
         },

@@ -1,5 +1,6 @@
 //! Pods: one small row each, what they share in shapes and specs.
 
+use super::OwnerKind;
 use super::amounts::Usage;
 use super::ids::{NodeId, ShapeId, SpecId};
 use super::labels::Labels;
