@@ -8,6 +8,7 @@ pub const MANIFESTS: &[(&str, &str)] = &[
     ("admissionchecks.yaml", include_str!("../crds/admissionchecks.yaml")),
     ("clusterqueues.yaml", include_str!("../crds/clusterqueues.yaml")),
     ("cohorts.yaml", include_str!("../crds/cohorts.yaml")),
+    ("jobkinds.yaml", include_str!("../crds/jobkinds.yaml")),
     ("localqueues.yaml", include_str!("../crds/localqueues.yaml")),
     ("multikueueclusters.yaml", include_str!("../crds/multikueueclusters.yaml")),
     ("multikueueconfigs.yaml", include_str!("../crds/multikueueconfigs.yaml")),

@@ -54,6 +54,19 @@ resources! {
     RAY_SERVICES = "ray.io/v1" "rayservices" "RayService";
     /// AppWrappers.
     APP_WRAPPERS = "workload.codeflare.dev/v1beta2" "appwrappers" "AppWrapper";
+    /// LeaderWorkerSets.
+    LEADER_WORKER_SETS = "leaderworkerset.x-k8s.io/v1" "leaderworkersets" "LeaderWorkerSet";
+    /// SparkApplications.
+    SPARK_APPLICATIONS = "sparkoperator.k8s.io/v1beta2" "sparkapplications" "SparkApplication";
+    /// Kubeflow's TrainJobs.
+    TRAIN_JOBS = "trainer.kubeflow.org/v1alpha1" "trainjobs" "TrainJob";
+    /// Their runtimes.
+    TRAINING_RUNTIMES = "trainer.kubeflow.org/v1alpha1" "trainingruntimes" "TrainingRuntime";
+    /// Their runtimes for all namespaces.
+    CLUSTER_TRAINING_RUNTIMES =
+        "trainer.kubeflow.org/v1alpha1" "clustertrainingruntimes" "ClusterTrainingRuntime";
+    /// Our declarations of kinds of jobs.
+    JOB_KINDS = "plimsoll.dev/v1alpha1" "jobkinds" "JobKind";
     /// Priority classes of pods.
     PRIORITY_CLASSES = "scheduling.k8s.io/v1" "priorityclasses" "PriorityClass";
     /// Kueue workloads.

@@ -55,7 +55,7 @@ const fn job(group: &'static str, plural: &'static str, kind: &'static str) -> R
     Row { prefix: "kueue", group, plural, kind, status: true, editor: Part::Batch, viewer: Part::All }
 }
 
-const ROWS: [Row; 18] = [
+const ROWS: [Row; 22] = [
     kueue("clusterqueues", "clusterqueue", true, Part::Admins),
     kueue("localqueues", "localqueue", true, Part::All),
     kueue("resourceflavors", "resourceflavor", false, Part::Admins),
@@ -73,11 +73,23 @@ const ROWS: [Row; 18] = [
     job("ray.io", "rayclusters", "raycluster"),
     job("ray.io", "rayjobs", "rayjob"),
     job("ray.io", "rayservices", "rayservice"),
+    job("leaderworkerset.x-k8s.io", "leaderworkersets", "leaderworkerset"),
+    job("sparkoperator.k8s.io", "sparkapplications", "sparkapplication"),
+    job("trainer.kubeflow.org", "trainjobs", "trainjob"),
     Row {
         prefix: "plimsoll",
         group: "plimsoll.dev",
         plural: "runwindows",
         kind: "runwindow",
+        status: true,
+        editor: Part::BatchAdmin,
+        viewer: Part::Admins,
+    },
+    Row {
+        prefix: "plimsoll",
+        group: "plimsoll.dev",
+        plural: "jobkinds",
+        kind: "jobkind",
         status: true,
         editor: Part::BatchAdmin,
         viewer: Part::Admins,

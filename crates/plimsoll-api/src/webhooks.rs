@@ -3,6 +3,8 @@
 
 use serde_json::{Value, json};
 
+use crate::resource::Resource;
+
 /// Name of the MutatingWebhookConfiguration.
 pub const MUTATING: &str = "plimsoll-mutating-webhook-configuration";
 /// Name of the ValidatingWebhookConfiguration.
@@ -77,7 +79,7 @@ const fn custom(
 }
 
 /// Everything that webhooks look at.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 26] = [
     job("batch", "jobs", "job"),
     job("", "pods", "pod"),
     apps("deployments", "deployment"),
@@ -93,6 +95,12 @@ pub const TARGETS: [Target; 23] = [
     custom("ray.io", "v1", "rayjobs", "rayjob"),
     custom("ray.io", "v1", "rayservices", "rayservice"),
     custom("workload.codeflare.dev", "v1beta2", "appwrappers", "appwrapper"),
+    Target {
+        follows: true,
+        ..custom("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "leaderworkerset")
+    },
+    custom("sparkoperator.k8s.io", "v1beta2", "sparkapplications", "sparkapplication"),
+    custom("trainer.kubeflow.org", "v1alpha1", "trainjobs", "trainjob"),
     kueue("clusterqueues", "clusterqueue", true),
     kueue("cohorts", "cohort", false),
     kueue("resourceflavors", "resourceflavor", true),
@@ -120,10 +128,23 @@ impl Target {
 
     /// What is at a path, and whether it mutates; `None`: nothing.
     pub fn at(path: &str) -> Option<(Self, bool)> {
-        TARGETS.into_iter().find_map(|t| {
+        Self::among(&TARGETS, path)
+    }
+
+    /// [`Target::at`] among other targets.
+    pub fn among(targets: &[Self], path: &str) -> Option<(Self, bool)> {
+        targets.iter().find_map(|t| {
             let mutates = t.mutates && path == t.path("mutate");
-            (mutates || path == t.path("validate")).then_some((t, mutates))
+            (mutates || path == t.path("validate")).then_some((*t, mutates))
         })
+    }
+
+    /// A kind of job that a JobKind declares, by its resource and the name of its framework, `<group>/<kind in lower case>`.
+    pub fn declared(resource: Resource, framework: &'static str) -> Self {
+        let version =
+            resource.api_version.split_once('/').map_or(resource.api_version, |(_, version)| version);
+        let kind = framework.split_once('/').map_or(framework, |(_, kind)| kind);
+        custom(resource.group(), version, resource.plural, kind)
     }
 
     /// One entry of a configuration.
@@ -159,8 +180,17 @@ impl Target {
 
 /// The two configurations. `client` gives the `clientConfig` for a path; `namespace` is where the webhooks run.
 pub fn configurations(client: impl Fn(&str) -> Value, namespace: &str) -> [Value; 2] {
+    configurations_with(client, namespace, &[])
+}
+
+/// [`configurations`], with more targets.
+pub fn configurations_with(
+    client: impl Fn(&str) -> Value,
+    namespace: &str,
+    declared: &[Target],
+) -> [Value; 2] {
     let one = |kind: &str, name: &str, mutates: bool| {
-        let all = TARGETS.iter().filter(|t| !mutates || t.mutates);
+        let all = TARGETS.iter().chain(declared).filter(|t| !mutates || t.mutates);
         let webhooks: Vec<Value> = all.map(|t| t.webhook(mutates, &client, namespace)).collect();
         json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name},
                "webhooks": webhooks})
@@ -203,20 +233,23 @@ mod tests {
                 "mrayjob.kb.io /mutate-ray-io-v1-rayjob",
                 "mrayservice.kb.io /mutate-ray-io-v1-rayservice",
                 "mappwrapper.kb.io /mutate-workload-codeflare-dev-v1beta2-appwrapper",
+                "mleaderworkerset.kb.io /mutate-leaderworkerset-x-k8s-io-v1-leaderworkerset",
+                "msparkapplication.kb.io /mutate-sparkoperator-k8s-io-v1beta2-sparkapplication",
+                "mtrainjob.kb.io /mutate-trainer-kubeflow-org-v1alpha1-trainjob",
                 "mclusterqueue.kb.io /mutate-kueue-x-k8s-io-v1beta2-clusterqueue",
                 "mresourceflavor.kb.io /mutate-kueue-x-k8s-io-v1beta2-resourceflavor",
                 "mworkload.kb.io /mutate-kueue-x-k8s-io-v1beta2-workload",
             ]
         );
-        assert_eq!(rows(&validating).len(), 23);
+        assert_eq!(rows(&validating).len(), 26);
         for row in rows(&mutating).iter().chain(&rows(&validating)) {
             let path = row.split(' ').nth(1).unwrap();
             assert!(Target::at(path).is_some_and(|(_, m)| m == path.starts_with("/mutate")), "{path}");
         }
         assert_eq!(Target::at("/mutate-kueue-x-k8s-io-v1beta2-cohort"), None);
         let resources = |c: &Value, i: usize| c["webhooks"][i]["rules"][0]["resources"].clone();
-        assert_eq!(resources(&mutating, 17), json!(["workloads"]));
-        assert_eq!(resources(&validating, 18), json!(["workloads", "workloads/status"]));
+        assert_eq!(resources(&mutating, 20), json!(["workloads"]));
+        assert_eq!(resources(&validating, 21), json!(["workloads", "workloads/status"]));
         let names = &mutating["webhooks"][1]["namespaceSelector"]["matchExpressions"][0]["values"];
         assert_eq!(names, &json!(["kube-system", "kueue-system", NAMESPACE, "elsewhere"]));
     }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use plimsoll_api::json;
 use serde_json::Value;
 
+use crate::Env;
 use crate::config::BATCH_JOB;
 use crate::custom_kind::CustomKind;
 use crate::generic_job::GenericJob;
 use crate::plan::{Plan, Write, event, patch};
-use crate::store::Kind;
-use crate::{Config, Env};
+use crate::store::{Kind, ObjectStore};
 
 /// Most owners between a job and the topmost one (Kueue's `managedOwnersChainLimit`).
 const LIMIT: usize = 10;
@@ -33,19 +33,40 @@ pub(crate) enum Ancestor {
 }
 
 /// The kind of job that an owner reference names, and its framework.
-fn job_kind(owner: &Value) -> Option<(Kind, &'static str)> {
+fn job_kind(owner: &Value, objects: &ObjectStore) -> Option<(Kind, &'static str)> {
     let (api_version, kind) = (json::text(owner, &["apiVersion"]), json::text(owner, &["kind"]));
     if kind == "Job" && api_version.starts_with("batch/") {
         return Some((Kind::Job, BATCH_JOB));
     }
-    CustomKind::of_kind(api_version, kind).map(|custom| (Kind::Custom(custom), custom.framework()))
+    let custom = CustomKind::of_kind(api_version, kind)
+        .filter(|custom| custom.has_jobs())
+        .or_else(|| objects.declared_of_kind(api_version, kind))
+        .or_else(|| objects.external_of_kind(api_version, kind))?;
+    Some((Kind::Custom(custom), custom.framework()))
+}
+
+/// Whether an owner is of an external kind whose resource has not been found yet.
+fn is_awaited(owner: &Value, env: Env<'_>) -> bool {
+    let (api_version, kind) = (json::text(owner, &["apiVersion"]), json::text(owner, &["kind"]));
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    let mut names = env.config.external_frameworks.iter();
+    let named = names.any(|name| {
+        let mut parts = name.splitn(3, '.');
+        parts.next() == Some(kind) && parts.nth(1) == Some(group)
+    });
+    named && env.objects.external_of_kind(api_version, kind).is_none()
 }
 
 /// Whether the controller of an object is of a kind that is queued, whether it is queued itself or not (Kueue
 /// `IsOwnerManagedByKueueForObject`). Such an object gets no default queue.
-pub(crate) fn owner_may_be_queued(object: &Value, config: &Config) -> bool {
-    let kind = json::controller(object).and_then(job_kind);
-    kind.is_some_and(|(_, framework)| config.has_framework(framework))
+pub(crate) fn owner_may_be_queued(object: &Value, env: Env<'_>) -> bool {
+    let kind = json::controller(object).and_then(|owner| job_kind(owner, env.objects));
+    kind.is_some_and(|(kind, framework)| is_on(kind, framework, env))
+}
+
+/// Whether jobs of a kind are queued: its framework is on, or it is declared or external.
+fn is_on(kind: Kind, framework: &str, env: Env<'_>) -> bool {
+    env.config.has_framework(framework) || matches!(kind, Kind::Custom(custom) if !custom.is_built_in())
 }
 
 /// The topmost owner of an object of this namespace that is queued.
@@ -54,9 +75,16 @@ pub(crate) fn managed(object: &Value, namespace: &str, env: Env<'_>) -> Ancestor
     let mut current: Option<Arc<Value>> = None;
     for _ in 0..=LIMIT {
         let owner = json::controller(current.as_deref().unwrap_or(object));
-        let Some((owner, (kind, framework))) = owner.and_then(|o| Some((o, job_kind(o)?))) else {
+        if owner.is_some_and(|owner| is_awaited(owner, env)) {
+            return Ancestor::Unknown;
+        }
+        let Some((owner, (kind, framework))) = owner.and_then(|o| Some((o, job_kind(o, env.objects)?)))
+        else {
             return top;
         };
+        if matches!(kind, Kind::Custom(custom) if !custom.is_built_in() && !env.objects.is_listed(kind)) {
+            return Ancestor::Unknown;
+        }
         if matches!(kind, Kind::Custom(_)) && env.objects.served(kind).is_none() {
             return top;
         }
@@ -66,7 +94,7 @@ pub(crate) fn managed(object: &Value, namespace: &str, env: Env<'_>) -> Ancestor
         if json::uid(&parent) != json::text(owner, &["uid"]) {
             return top;
         }
-        if env.config.has_framework(framework) && env.config.manages(&parent) {
+        if is_on(kind, framework, env) && env.config.manages(&parent) {
             top = Ancestor::Managed(Arc::clone(&parent));
         }
         current = Some(parent);

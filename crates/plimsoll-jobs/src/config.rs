@@ -35,6 +35,8 @@ pub struct Config {
     pub managed_jobs_namespace_selector: LabelSelector,
     /// `integrations.frameworks`. Names without an integration have no effect.
     pub frameworks: BTreeSet<String>,
+    /// `integrations.externalFrameworks`: kinds whose jobs other controllers queue, as `Kind.version.group`.
+    pub external_frameworks: Vec<String>,
     /// `integrations.labelKeysToCopy`.
     pub label_keys_to_copy: Vec<String>,
     /// Whether `waitForPodsReady` is on.
@@ -64,8 +66,11 @@ impl Default for Config {
             frameworks: FRAMEWORKS
                 .into_iter()
                 .chain(CustomKind::all().map(CustomKind::framework))
+                // Behind the gate SparkApplicationIntegration.
+                .filter(|framework| *framework != CustomKind::SPARK_APPLICATION.framework())
                 .map(str::to_owned)
                 .collect(),
+            external_frameworks: Vec::new(),
             label_keys_to_copy: Vec::new(),
             wait_for_pods_ready: false,
             elastic_jobs: true,

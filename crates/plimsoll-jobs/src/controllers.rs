@@ -3,14 +3,14 @@
 use plimsoll_api::json;
 use serde_json::Value;
 
-use crate::config::{BATCH_JOB, POD};
+use crate::config::{BATCH_JOB, POD, STATEFUL_SET};
 use crate::key::Key;
 use crate::plan::Plan;
 use crate::pod_view::workload_of;
 use crate::store::{Kind, ObjectStore};
 use crate::{
-    Env, finalizer, integrations, multikueue, names, orphan, pod, priority_class, provisioning, retention,
-    topology_ungater,
+    Env, finalizer, integrations, job_kind, kinds, multikueue, names, orphan, pod, priority_class,
+    provisioning, retention, serving, topology_ungater,
 };
 
 /// The keys that a deleted object concerns: `old` is its last seen state, unless the caller did not keep it or another object
@@ -27,6 +27,10 @@ pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<Key> {
     let (namespace, name) = (json::namespace(object), json::name(object));
     let mut keys = match kind {
         Kind::Job => vec![Key::job(BATCH_JOB, namespace, name)],
+        Kind::StatefulSet => vec![Key::job(STATEFUL_SET, namespace, name)],
+        Kind::JobKind => vec![Key::JobKind(name.to_owned())],
+        Kind::Custom(custom) if !custom.has_jobs() => kinds::trainjob::of_runtime(custom, object, objects),
+        Kind::Custom(custom) if objects.external_kinds().any(|external| external == custom) => Vec::new(),
         Kind::Custom(custom) => vec![Key::job(custom.framework(), namespace, name)],
         Kind::Pod => of_pod(object, objects),
         Kind::Workload => of_workload(object, objects),
@@ -43,6 +47,7 @@ pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<Key> {
 fn of_pod(pod: &Value, objects: &ObjectStore) -> Vec<Key> {
     let (namespace, name) = (json::namespace(pod), json::name(pod));
     let mut keys = Vec::new();
+    keys.extend(serving::affected_by_pod(pod));
     let workload = workload_of(pod);
     if let Some(first) = json::annotation(pod, names::SLICE) {
         // The slice says whose pod it is: pods may be made by others than the job.
@@ -78,12 +83,13 @@ fn of_workload(wl: &Value, objects: &ObjectStore) -> Vec<Key> {
     push_if(topology_ungater::concerns(wl), Key::Topology);
     if json::annotation(wl, names::IS_GROUP) == Some("true") {
         keys.push(Key::PodGroup(namespace.to_owned(), name.to_owned()));
-        return keys;
     }
     for owner in json::list(wl, &["metadata", "ownerReferences"]) {
         let text = |key: &str| json::text(owner, &[key]);
         if let Some(integration) = integrations::of_kind(text("apiVersion"), text("kind"))
             && integration.reconcile.is_some()
+            // Members of a group are reconciled by its key.
+            && !(integration.framework == POD && json::annotation(wl, names::IS_GROUP) == Some("true"))
         {
             // A prebuilt workload of a group may have no annotation that says so.
             let pod = (integration.framework == POD).then(|| objects.get(Kind::Pod, namespace, text("name")));
@@ -94,6 +100,8 @@ fn of_workload(wl: &Value, objects: &ObjectStore) -> Vec<Key> {
             if !keys.contains(&key) {
                 keys.push(key);
             }
+        } else if let Some(declared) = objects.declared_of_kind(text("apiVersion"), text("kind")) {
+            keys.push(Key::job(declared.framework(), namespace, text("name")));
         }
     }
     keys
@@ -102,9 +110,13 @@ fn of_workload(wl: &Value, objects: &ObjectStore) -> Vec<Key> {
 /// The writes for one key. Empty when everything is as it should be.
 pub fn reconcile(key: &Key, env: Env<'_>) -> Plan {
     match key {
-        Key::Job { framework, namespace, name } => integrations::of_framework(framework)
-            .and_then(|i| i.reconcile)
-            .map_or_else(Plan::new, |plan| plan(framework, namespace, name, env)),
+        Key::Job { framework, namespace, name } => match integrations::of_framework(framework) {
+            Some(integration) => {
+                integration.reconcile.map_or_else(Plan::new, |plan| plan(framework, namespace, name, env))
+            }
+            None => kinds::declared::reconcile(framework, namespace, name, env),
+        },
+        Key::JobKind(name) => job_kind::plan(name, env),
         Key::PodGroup(namespace, group) => pod::group::reconcile(namespace, group, env),
         Key::Topology(namespace, name) => topology_ungater::plan(namespace, name, env),
         Key::Retention(namespace, name) => retention::plan(namespace, name, env),

@@ -102,18 +102,19 @@ impl UnconfirmedWrites {
 /// Whether the store still has the object, with this UID if there is one. A 404 may come from a proxy or from a definition
 /// that is briefly not served, so a write is repeated until the watch shows the deletion.
 fn known(objects: &ObjectStore, target: &Target, uid: Option<&str>) -> bool {
-    let object = Kind::of(target.resource).and_then(|k| objects.get(k, &target.namespace, &target.name));
+    let object =
+        objects.kind_of(target.resource).and_then(|k| objects.get(k, &target.namespace, &target.name));
     object.is_some_and(|o| uid.is_none_or(|uid| json::uid(&o) == uid))
 }
 
 fn put_created(resource: Resource, object: Arc<Value>, objects: &mut ObjectStore) {
-    if let Some(kind) = Kind::of(resource) {
+    if let Some(kind) = objects.kind_of(resource) {
         objects.put_created(kind, object);
     }
 }
 
 fn refresh(resource: Resource, object: Arc<Value>, objects: &mut ObjectStore) {
-    if let Some(kind) = Kind::of(resource) {
+    if let Some(kind) = objects.kind_of(resource) {
         objects.refresh(kind, object);
     }
 }

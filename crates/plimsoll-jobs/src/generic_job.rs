@@ -111,9 +111,9 @@ pub trait GenericJob {
         false
     }
 
-    /// Whether the job waits for its user, and neither starts nor stops (`JobWithOnHold`).
-    fn is_on_hold(&self) -> bool {
-        false
+    /// Whether the job waits for its user, and neither starts nor stops (`JobWithOnHold`); `None`: no job of this kind does.
+    fn is_on_hold(&self) -> Option<bool> {
+        None
     }
 
     /// How the job ended; `None`: it has not.

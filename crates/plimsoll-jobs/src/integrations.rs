@@ -4,11 +4,11 @@ use crate::integration::Integration;
 use crate::{job, kinds, pod, serving};
 
 /// All frameworks.
-pub static INTEGRATIONS: [Integration; 15] = [
+pub static INTEGRATIONS: [Integration; 18] = [
     job::INTEGRATION,
     pod::INTEGRATION,
-    serving::DEPLOYMENT,
-    serving::STATEFUL_SET,
+    serving::deployment::INTEGRATION,
+    serving::stateful_set::INTEGRATION,
     kinds::integration(&kinds::jobset::JOB_SET),
     kinds::integration(&kinds::kubeflow::PYTORCH_JOB),
     kinds::integration(&kinds::kubeflow::TF_JOB),
@@ -20,6 +20,9 @@ pub static INTEGRATIONS: [Integration; 15] = [
     kinds::integration(&kinds::ray::RAY_JOB),
     kinds::integration(&kinds::ray::RAY_SERVICE),
     kinds::integration(&kinds::appwrapper::APP_WRAPPER),
+    serving::leader_worker_set::INTEGRATION,
+    kinds::integration(&kinds::spark::SPARK_APPLICATION),
+    kinds::trainjob::INTEGRATION,
 ];
 
 /// The integration of a resource type.
@@ -46,7 +49,7 @@ mod tests {
 
     #[test]
     fn every_framework_has_an_integration() {
-        let custom = CustomKind::all().map(CustomKind::framework);
+        let custom = CustomKind::all().filter(|kind| kind.has_jobs()).map(CustomKind::framework);
         let all: Vec<&str> = FRAMEWORKS.into_iter().chain(custom).collect();
         assert_eq!(INTEGRATIONS.map(|i| i.framework), *all);
         for row in &INTEGRATIONS {

@@ -23,6 +23,8 @@ pub enum Key {
     Orphan(String, String),
     /// A workload with admission checks, for its provisioning requests: namespace, name.
     Provisioning(String, String),
+    /// A JobKind, for its finalizer and its conditions.
+    JobKind(String),
     /// An AdmissionCheck, for its finalizer and its condition `Active`.
     AdmissionCheck(String),
     /// A ClusterQueue, for its finalizer.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use plimsoll_api::json;
-use plimsoll_api::resource::{JOBS, PODS, WORKLOADS};
+use plimsoll_api::resource::{JOBS, PODS, STATEFUL_SETS, WORKLOADS};
 use serde_json::Value;
 
 use crate::custom_kind::CustomKind;
@@ -39,11 +39,12 @@ pub(crate) fn plan(namespace: &str, name: &str, env: Env<'_>) -> Plan {
         return finish(&wl, true, env);
     }
     // A job that was recreated under its name reconciles workloads of its own UID only.
-    let ownerless =
-        json::controller(&wl).and_then(|o| Some((o, job_kind(o)?))).is_some_and(|(owner, kind)| {
+    let ownerless = json::controller(&wl).and_then(|o| Some((o, job_kind(o, env.objects)?))).is_some_and(
+        |(owner, kind)| {
             let job = env.objects.get(kind, namespace, json::text(owner, &["name"]));
             job.is_none_or(|j| json::uid(&j) != json::text(owner, &["uid"]))
-        });
+        },
+    );
     if ownerless && json::deleting(&wl) { finish(&wl, false, env) } else { Plan::new() }
 }
 
@@ -65,20 +66,23 @@ pub(crate) fn finalize_ownerless(workloads: &[Arc<Value>], env: Env<'_>) -> Plan
 }
 
 /// The kind of job that an owner reference names; pods excepted.
-fn job_kind(owner: &Value) -> Option<Kind> {
+fn job_kind(owner: &Value, objects: &ObjectStore) -> Option<Kind> {
     let (api_version, kind) = (json::text(owner, &["apiVersion"]), json::text(owner, &["kind"]));
     if (api_version, kind) == (JOBS.api_version, JOBS.kind) {
         return Some(Kind::Job);
     }
-    CustomKind::of_kind(api_version, kind).map(Kind::Custom)
+    let declared = || objects.declared_of_kind(api_version, kind);
+    CustomKind::of_kind(api_version, kind).or_else(declared).map(Kind::Custom)
 }
 
 fn if_gone(namespace: &str, owner: &Value, env: Env<'_>) -> Option<Write> {
     let uid = json::text(owner, &["uid"]);
     let kind = (json::text(owner, &["apiVersion"]), json::text(owner, &["kind"]));
-    let built_in = [JOBS, PODS].into_iter().find(|r| (r.api_version, r.kind) == kind);
+    let built_in = [JOBS, PODS, STATEFUL_SETS].into_iter().find(|r| (r.api_version, r.kind) == kind);
     // Of a kind that is not served any more there is no object left.
-    let served = || env.objects.served(Kind::Custom(CustomKind::of_kind(kind.0, kind.1)?));
+    let custom =
+        || CustomKind::of_kind(kind.0, kind.1).or_else(|| env.objects.declared_of_kind(kind.0, kind.1));
+    let served = || env.objects.served(Kind::Custom(custom()?));
     let resource = built_in.or_else(served)?;
     let (name, uid) = (json::text(owner, &["name"]).to_owned(), uid.to_owned());
     (!env.objects.was_removed(&uid)).then(|| Write::IfGone {

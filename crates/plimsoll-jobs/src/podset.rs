@@ -155,7 +155,7 @@ fn merge_map(into: &mut Map<String, Value>, from: &Map<String, Value>, what: &st
 }
 
 impl PodSetInfo {
-    fn merge(&mut self, other: &Self) -> Result<(), Error> {
+    pub(crate) fn merge(&mut self, other: &Self) -> Result<(), Error> {
         merge_map(&mut self.annotations, &other.annotations, "annotations")?;
         merge_map(&mut self.labels, &other.labels, "labels")?;
         merge_map(&mut self.node_selector, &other.node_selector, "nodeSelector")?;

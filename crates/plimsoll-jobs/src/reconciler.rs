@@ -22,8 +22,16 @@ const RETRY: Duration = Duration::from_secs(1);
 /// # Errors
 /// The writes for a job that is not queued itself: none, or those for a job within a queued one.
 pub(crate) fn of_framework(framework: &str, job: &dyn GenericJob, env: Env<'_>) -> Result<Plan, Plan> {
+    if env.config.has_framework(framework) { of_job(job, env) } else { Err(Plan::new()) }
+}
+
+/// [`of_framework`] for a framework that is on.
+///
+/// # Errors
+/// As there.
+pub(crate) fn of_job(job: &dyn GenericJob, env: Env<'_>) -> Result<Plan, Plan> {
     let (object, config) = (job.object(), env.config);
-    if !config.has_framework(framework) || !config.manages_namespace(env.objects, json::namespace(object)) {
+    if !config.manages_namespace(env.objects, json::namespace(object)) {
         return Err(Plan::new());
     }
     if let Some(plan) = ancestors::child(job, env) {
@@ -40,7 +48,7 @@ pub fn reconcile(job: &dyn GenericJob, env: Env<'_>) -> Plan {
         Step::Plan(plan) => return plan,
     };
     let Some(wl) = wl else {
-        return if job.is_on_hold() { Plan::new() } else { without_workload(job, env) };
+        return if job.is_on_hold() == Some(true) { Plan::new() } else { without_workload(job, env) };
     };
     if let Some(conditions) = job.custom_workload_conditions(&wl, env) {
         return vec![patch_status(WORKLOADS, &wl, &json!({ "conditions": conditions }))];
@@ -61,8 +69,16 @@ pub fn reconcile(job: &dyn GenericJob, env: Env<'_>) -> Plan {
         }
         return remove_finalizer(WORKLOADS, &wl, names::IN_USE).into_iter().collect();
     }
-    if job.is_on_hold() {
-        return Plan::new();
+    match job.is_on_hold() {
+        Some(true) if json::is_true(&wl, "QuotaReserved") => {
+            return workload::unreserve(&wl, "OnHold", "Job is on hold", env.now);
+        }
+        Some(true) => return Plan::new(),
+        Some(false) if workload::is_on_hold(&wl) => {
+            let message = "Workload no longer on hold; waiting for quota reservation";
+            return workload::unreserve(&wl, "PendingEvaluation", message, env.now);
+        }
+        _ => {}
     }
     if let Some(finished) = job.finished() {
         let mut plan = workload::finish(&wl, finished.reason(), &finished.message, env.now);

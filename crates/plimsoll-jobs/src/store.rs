@@ -1,6 +1,8 @@
 //! The objects that job integrations and webhooks look up (an informer's indexer in client-go), without locks: a caller
 //! that shares an [`ObjectStore`] between threads adds its own.
 
+mod declared;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -8,6 +10,8 @@ use plimsoll_api::json;
 use plimsoll_api::resource::{self, Resource};
 use serde_json::Value;
 
+use self::declared::DeclaredKinds;
+pub use self::declared::KnownKind;
 use crate::custom_kind::CustomKind;
 use crate::pod_view::{group_of, slice_of, workload_of};
 
@@ -46,6 +50,10 @@ pub enum Kind {
     ProvisioningRequest,
     /// Pod templates of requests to the cluster autoscaler.
     PodTemplate,
+    /// Declarations of kinds of jobs.
+    JobKind,
+    /// Stateful sets that a queue manages.
+    StatefulSet,
     /// Jobs of a kind that a CustomResourceDefinition adds.
     Custom(CustomKind),
 }
@@ -75,6 +83,8 @@ impl Kind {
                 Self::ProvisioningRequest
             }
             resource::POD_TEMPLATES => Self::PodTemplate,
+            resource::JOB_KINDS => Self::JobKind,
+            resource::STATEFUL_SETS => Self::StatefulSet,
             _ => return CustomKind::of_resource(resource.group(), resource.plural).map(Self::Custom),
         })
     }
@@ -90,6 +100,8 @@ struct Table {
     listed: u128,
     /// The version in which the resource is served, for kinds that a CustomResourceDefinition adds.
     served: Option<Resource>,
+    /// Whether it has been listed, or is known not to be served.
+    is_listed: bool,
 }
 
 type Name = (String, String);
@@ -139,6 +151,8 @@ pub struct ObjectStore {
     removed: VecDeque<String>,
     /// Priority classes of workloads whose last change has left their value.
     same_value: BTreeSet<String>,
+    /// Kinds that are not built in.
+    declared: DeclaredKinds,
 }
 
 impl ObjectStore {
@@ -194,6 +208,7 @@ impl ObjectStore {
                     self.requests.entry(of).or_default().insert(name.1.clone());
                 }
             }
+            Kind::JobKind => self.declared.declare(object),
             _ => {}
         }
     }
@@ -285,6 +300,7 @@ impl ObjectStore {
         let version: u128 = version.parse().unwrap_or(0);
         let table = self.table_mut(kind);
         table.listed = version;
+        table.is_listed = true;
         let gone = |name: &&Name| table.objects.get(*name).is_some_and(|o| revision(o) <= version);
         let gone: Vec<Name> = table.unseen.iter().filter(gone).cloned().collect();
         gone.into_iter().filter_map(|name| self.remove(kind, &name.0, &name.1, "")).collect()
@@ -304,8 +320,12 @@ impl ObjectStore {
         }
         let old = table.objects.remove(&name)?;
         table.unseen.remove(&name);
-        if kind == Kind::WorkloadPriorityClass {
-            self.same_value.remove(&name.1);
+        match kind {
+            Kind::WorkloadPriorityClass => {
+                self.same_value.remove(&name.1);
+            }
+            Kind::JobKind => self.declared.withdraw(&name.1),
+            _ => {}
         }
         self.unindex(kind, &name, &old);
         Some(old)
@@ -355,17 +375,6 @@ impl ObjectStore {
     ) -> Vec<Arc<Value>> {
         let names = index.get(&(namespace.to_owned(), of.to_owned())).into_iter().flatten();
         names.filter_map(|n| self.find(kind, &(namespace.to_owned(), n.clone())).cloned()).collect()
-    }
-
-    /// The version in which a resource is served that a CustomResourceDefinition adds; `None`: the cluster has no such
-    /// resource.
-    pub fn served(&self, kind: Kind) -> Option<Resource> {
-        self.tables.get(&kind)?.served
-    }
-
-    /// Records in which version a resource is served; returns whether that changed.
-    pub fn serve(&mut self, kind: Kind, resource: Option<Resource>) -> bool {
-        std::mem::replace(&mut self.table_mut(kind).served, resource) != resource
     }
 
     /// Workloads that name `uid` as an owner, by name.

@@ -153,3 +153,28 @@ pub fn finish(wl: &Value, reason: &str, message: &str, now: Time) -> Plan {
         .into_iter()
         .collect()
 }
+
+/// Whether a workload is kept back by its integration (Kueue `IsOnHold`).
+pub(crate) fn is_on_hold(wl: &Value) -> bool {
+    json::condition(wl, "QuotaReserved").is_some_and(|c| c["status"] == "False" && c["reason"] == "OnHold")
+}
+
+/// Takes the quota back from a workload, and queues it for this reason (Kueue `UnsetQuotaReservationWithCondition`).
+pub(crate) fn unreserve(wl: &Value, reason: &str, message: &str, now: Time) -> Plan {
+    let mut new = wl.clone();
+    let mut set = |kind: &str, reason: &str, message: &str| {
+        if let Some(conditions) = set_status_condition(&new, kind, false, reason, message, now) {
+            json::set(&mut new, &["status", "conditions"], Value::Array(conditions));
+        }
+    };
+    set("QuotaReserved", reason, message);
+    if json::is_true(wl, "Admitted") {
+        set("Admitted", "NoReservation", "The workload has no reservation");
+    }
+    let mut status = Map::new();
+    status.insert("conditions".to_owned(), new["status"]["conditions"].take());
+    if wl["status"]["admission"].is_object() {
+        status.insert("admission".to_owned(), Value::Null);
+    }
+    vec![patch_status(WORKLOADS, wl, &Value::Object(status))]
+}

@@ -3,8 +3,9 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub use plimsoll_jobs::Kind;
+use plimsoll_jobs::declaration::Declared;
 use plimsoll_jobs::execution::Execution;
-use plimsoll_jobs::{Config, Env, ObjectStore};
+use plimsoll_jobs::{Config, CustomKind, Env, ObjectStore};
 use plimsoll_state::Time;
 use serde_json::Value;
 
@@ -78,6 +79,21 @@ impl Cache {
     /// See [`ObjectStore::get`].
     pub fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<Value>> {
         self.objects(|o| o.get(kind, namespace, name))
+    }
+
+    /// See [`ObjectStore::forget`].
+    pub fn forget(&self, kind: Kind) {
+        self.write(|o| o.forget(kind));
+    }
+
+    /// See [`ObjectStore::add_external`].
+    pub fn add_external(&self, declared: &Declared) -> CustomKind {
+        self.write(|o| o.add_external(declared))
+    }
+
+    /// The kind of a resource, built in or declared.
+    pub fn kind_of(&self, resource: Resource) -> Option<Kind> {
+        Kind::of(resource).or_else(|| self.objects(|o| o.kind_of(resource)))
     }
 
     /// See [`ObjectStore::serve`].

@@ -82,6 +82,12 @@ impl Health {
         tracker
     }
 
+    /// Drops the part of a resource that is not watched any more.
+    pub fn forget(&self, resource: Resource) {
+        let name = format!("{}.{}", resource.plural, resource.group());
+        lock(&self.inner.resources).retain(|state| state.name != name);
+    }
+
     /// Whether decisions and writes have to wait.
     pub fn paused(&self) -> bool {
         *self.inner.paused.borrow()

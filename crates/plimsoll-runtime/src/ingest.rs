@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll_api::json;
 use plimsoll_client::fault;
 use plimsoll_engine::Event;
-use plimsoll_jobs::{Config, CustomKind, affected, affected_by_deletion, provisioning};
+use plimsoll_jobs::{Config, CustomKind, Key, affected, affected_by_deletion, provisioning};
 use plimsoll_state::{ClusterObjectKey, ClusterObjectKind, ObjectEvent};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -91,12 +91,13 @@ pub fn resources(roles: Roles, gangs: bool, nodes: bool, jobs: &Config) -> Vec<R
             api::POD_TEMPLATES,
             api::TOPOLOGIES,
             api::RUN_WINDOWS,
+            api::JOB_KINDS,
             api::CLAIM_TEMPLATES,
         ]);
         let custom = CustomKind::all().filter(|kind| jobs.has_framework(kind.framework()));
         all.extend(custom.map(CustomKind::preferred));
         if !roles.placement {
-            all.extend([api::DEVICE_SLICES, api::DEVICE_CLASSES]);
+            all.extend([api::DEVICE_SLICES, api::DEVICE_CLASSES, api::STATEFUL_SETS]);
         }
     }
     all
@@ -109,6 +110,8 @@ const OURS: &str = "&labelSelector=kueue.x-k8s.io%2Fmanaged%3Dtrue";
 #[derive(Clone, Debug)]
 pub struct Follower {
     source: Source,
+    /// The versions of one that a CustomResourceDefinition adds, in order of preference; empty: any other resource.
+    versions: &'static [Resource],
     sinks: Sinks,
     /// Whether it has been listed once.
     listed: Arc<AtomicBool>,
@@ -123,7 +126,13 @@ impl Follower {
         let lean = resource == api::NODES || (resource == api::PODS && !sinks.roles.queueing);
         let encoding = if lean { Encoding::Protobuf } else { Encoding::Json };
         let source = Source { api, resource, selector, encoding, tracker, memory: Memory::default() };
-        Self { source, sinks, listed: Arc::default() }
+        Self { source, versions: optional::versions(resource), sinks, listed: Arc::default() }
+    }
+
+    /// Follows the jobs of a kind that is not built in. Nothing waits for their first list.
+    pub fn of_declared(api: Api, custom: CustomKind, sinks: Sinks) -> Self {
+        let listed = Arc::new(AtomicBool::new(true));
+        Self { versions: custom.versions(), listed, ..Self::new(api, custom.preferred(), sinks) }
     }
 
     /// What has been handed on.
@@ -133,12 +142,12 @@ impl Follower {
 
     /// Follows it until stopped.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { source, sinks, listed } = self;
+        let Self { source, versions, sinks, listed } = self;
         let resource = source.resource;
-        if !optional::versions(resource).is_empty() {
+        if !versions.is_empty() {
             let groups = sinks.groups.clone();
             let sink = Optional { sinks, resource, listed: &listed, first: true };
-            return optional::run(source, groups, stop, sink).await;
+            return optional::run(source, versions, groups, stop, sink).await;
         }
         watch::run(source, stop, |delta| match delta {
             Delta::Upsert { meta, bytes } => {
@@ -167,8 +176,15 @@ struct Optional<'a> {
 
 impl optional::Sink for Optional<'_> {
     fn served(&mut self, served: Option<Resource>) {
-        if Kind::of(self.resource).is_some_and(|kind| self.sinks.cache.serve(kind, served)) {
-            self.first = true;
+        let Some(kind) = self.sinks.cache.kind_of(self.resource) else { return };
+        if !self.sinks.cache.serve(kind, served) {
+            return;
+        }
+        self.first = true;
+        if let Kind::Custom(custom) = kind
+            && let Some(name) = self.sinks.cache.objects(|objects| objects.declared_by(custom))
+        {
+            self.sinks.queue.add(&Key::JobKind(name));
         }
     }
 
@@ -189,8 +205,8 @@ impl optional::Sink for Optional<'_> {
     }
 }
 
-/// Whether the bytes name anything of Kueue: a managed pod, or one of an admitted job. Spares the parsing of pods
-/// that no queue manages.
+/// Whether the bytes name anything of Kueue: a managed pod, or one of an admitted job. Spares the parsing of pods and
+/// StatefulSets that no queue manages.
 fn mentions_kueue(bytes: &[u8]) -> bool {
     memchr::memmem::find(bytes, b"kueue.x-k8s.io/").is_some()
 }
@@ -206,7 +222,7 @@ impl Sinks {
 
     /// Forgets objects that came and went while the watch was broken.
     fn forget_unseen(&self, resource: Resource, version: &str) {
-        let Some(kind) = Kind::of(resource) else { return };
+        let Some(kind) = self.cache.kind_of(resource) else { return };
         for old in self.cache.listed(kind, version) {
             self.gone(kind, json::uid(&old), Some(&old));
         }
@@ -232,7 +248,8 @@ impl Sinks {
                 Err(e) => left_out(resource, meta, &e),
             }
         }
-        if self.roles.queueing {
+        let queued = resource != api::STATEFUL_SETS || mentions_kueue(bytes);
+        if self.roles.queueing && queued {
             self.queueing(resource, meta, bytes);
         }
     }
@@ -247,7 +264,7 @@ impl Sinks {
         json::set(&mut object, &["kind"], resource.kind.into());
         let event = plimsoll_api::kueue::upsert_event(&object);
         // The cache first: the engine's answer and the enqueued keys read it.
-        let kind = Kind::of(resource);
+        let kind = self.cache.kind_of(resource);
         if let Some(kind) = kind {
             self.cache.put(kind, object.clone());
         }
@@ -312,7 +329,7 @@ impl Sinks {
         if !self.roles.queueing {
             return;
         }
-        let kind = Kind::of(resource);
+        let kind = self.cache.kind_of(resource);
         let old = kind.and_then(|kind| self.cache.remove(kind, namespace, name, uid));
         if let Some(event) = plimsoll_api::kueue::delete_event(resource.kind, namespace, name) {
             self.inbox.send(Event::Queueing(event));

@@ -15,6 +15,7 @@ pub mod cache;
 pub mod clock;
 pub mod connect;
 mod decisions;
+mod declared;
 mod discovery;
 pub mod driver;
 pub mod execute;

@@ -32,9 +32,14 @@ pub trait Sink: Send {
     fn delta(&mut self, resource: Resource, delta: Delta<'_>);
 }
 
-/// Follows the resource of `source` until stopped.
-pub async fn run(source: Source, groups: Groups, stop: CancellationToken, mut sink: impl Sink) {
-    let versions = versions(source.resource);
+/// Follows the resource of `source`, in one of these versions, until stopped.
+pub async fn run(
+    source: Source,
+    versions: &'static [Resource],
+    groups: Groups,
+    stop: CancellationToken,
+    mut sink: impl Sink,
+) {
     let mut was_forbidden = false;
     while !stop.is_cancelled() {
         let served = tokio::select! {

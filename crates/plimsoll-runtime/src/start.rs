@@ -27,7 +27,7 @@ use crate::roles::Roles;
 use crate::room::Room;
 use crate::status::Statuses;
 use crate::synced::Synced;
-use crate::{driver, execute, ingest, take_over};
+use crate::{declared, driver, execute, ingest, take_over};
 
 fn limit(client: Option<ClientConnection>) -> Limit {
     client.map_or_else(Limit::default, |c| Limit::new(c.qps, c.burst))
@@ -216,6 +216,33 @@ async fn until_stopped(events: impl Future<Output = ()>, stop: CancellationToken
     }
 }
 
+/// Follows the jobs of kinds that are not built in.
+fn declared_kinds(
+    api: &Api,
+    sinks: &ingest::Sinks,
+    settings: &Settings,
+    supervisor: &Supervisor,
+    stop: &CancellationToken,
+) {
+    let names = settings.jobs.external_frameworks.clone();
+    supervisor.spawn("external frameworks", {
+        let (api, cache, stop) = (api.clone(), sinks.cache.clone(), stop.clone());
+        move || declared::discover(api.clone(), cache.clone(), names.clone(), stop.clone())
+    });
+    let (api, sinks, stop, within) = (api.clone(), sinks.clone(), stop.clone(), supervisor.clone());
+    supervisor.spawn("declared kinds", move || {
+        let (api, within) = (api.clone(), within.clone());
+        let (health, followed) = (sinks.health.clone(), sinks.clone());
+        let start = move |custom: plimsoll_jobs::CustomKind, token: CancellationToken| {
+            let follower = ingest::Follower::of_declared(api.clone(), custom, followed.clone());
+            let name = format!("watch of {}", custom.framework());
+            within.spawn(name, move || follower.clone().run(token.clone()));
+        };
+        let end = move |custom: plimsoll_jobs::CustomKind| health.forget(custom.preferred());
+        declared::run(sinks.cache.clone(), stop.clone(), start, end)
+    });
+}
+
 impl Runtime {
     /// For metrics and health.
     pub fn monitor(&self) -> Monitor {
@@ -266,6 +293,9 @@ impl Runtime {
             }
             let (name, stop) = (format!("watch of {}", resource.plural), stop.clone());
             supervisor.spawn(name, move || follower.clone().run(stop.clone()));
+        }
+        if roles.queueing {
+            declared_kinds(&api, &sinks, settings, &supervisor, &stop);
         }
         supervisor.spawn("taking over", {
             let (api, claim, inbox, stop) = (api.clone(), claim.clone(), inbox.clone(), stop.clone());

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use plimsoll_config as config;
-use plimsoll_jobs::Config as JobsConfig;
 use plimsoll_jobs::integrations::INTEGRATIONS;
+use plimsoll_jobs::{Config as JobsConfig, CustomKind};
 use plimsoll_queueing::MetricFamily;
 #[cfg(feature = "wasm")]
 use plimsoll_queueing::{MetricKind, MetricSample, MetricValue};
@@ -337,15 +337,11 @@ fn queueing(text: &str, pods: bool) -> anyhow::Result<Queueing> {
             anyhow!("{}", errors.iter().map(error).collect::<Vec<_>>().join("\n"))
         })?;
     }
-    if let Some(name) = read.external_frameworks.first() {
-        bail!(
-            "integrations.externalFrameworks[0]: Forbidden: {name} is not supported by Plimsoll: remove it"
-        );
-    }
     let mut jobs = JobsConfig {
         manage_jobs_without_queue_name: read.manage_jobs_without_queue_name,
         managed_jobs_namespace_selector: read.managed_jobs_namespaces,
         frameworks: read.frameworks.into_iter().collect(),
+        external_frameworks: read.external_frameworks,
         label_keys_to_copy: read.label_keys_to_copy,
         wait_for_pods_ready: read.queueing.wait_for_pods_ready.is_some(),
         elastic_jobs: read.queueing.gates.elastic_jobs,
@@ -359,8 +355,16 @@ fn queueing(text: &str, pods: bool) -> anyhow::Result<Queueing> {
     for name in jobs.frameworks.iter().filter(|n| !built_in(n)) {
         tracing::warn!(framework = name, "jobs of this kind are not queued: there is no integration for it");
     }
+    let spark = CustomKind::SPARK_APPLICATION.framework();
+    let gate = "SparkApplicationIntegration";
+    if jobs.has_framework(spark) && !read.gates.is_on(gate) {
+        bail!(
+            "integrations.frameworks: {spark} integration is alpha feature. please enable {gate} featuregate"
+        );
+    }
     if pods {
-        jobs.frameworks.extend(INTEGRATIONS.iter().map(|i| i.framework.to_owned()));
+        let on = INTEGRATIONS.iter().filter(|i| i.framework != spark);
+        jobs.frameworks.extend(on.map(|i| i.framework.to_owned()));
     }
     Ok((read.queueing, jobs, read.client))
 }
@@ -401,7 +405,10 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused() {
         for (rest, want) in [
-            ("integrations:\n  externalFrameworks: [Foo.v1.example.com]\n", "externalFrameworks"),
+            (
+                "integrations:\n  frameworks: [sparkoperator.k8s.io/sparkapplication]\n",
+                "please enable SparkApplicationIntegration featuregate",
+            ),
             ("waitForPodReady: {}\n", "waitForPodReady"),
         ] {
             let text = format!("{EMPTY}{rest}");

@@ -50,7 +50,7 @@ mod tests {
         for (file, text) in plimsoll_api::crds::MANIFESTS {
             load(text).unwrap_or_else(|e| panic!("{file}: {e}"));
         }
-        assert_eq!(kueue_definitions().len(), 12);
+        assert_eq!(kueue_definitions().len(), 13);
         let rows: Vec<Kind> = kueue_definitions().iter().flat_map(kinds).collect();
         assert_eq!(rows.len(), 23);
         for row in rows {

@@ -91,7 +91,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("FailureRecoveryPolicy", false, Fixed),
     ("ElasticJobsViaWorkloadSlicesWithTAS", false, Fixed),
     ("CustomMetricLabels", false, NoEffect),
-    ("SparkApplicationIntegration", false, Fixed),
+    ("SparkApplicationIntegration", false, Works),
     ("MultiKueueOrchestratedPreemption", false, Works),
     ("PriorityBoost", false, Works),
     ("ShortWorkloadNames", false, Fixed),

@@ -32,7 +32,7 @@ pub(crate) const APP_WRAPPER: JobKind = JobKind {
     default: |_| (),
     adjust: |_, pod_sets| pod_sets.iter_mut().for_each(keep_template),
     skip: |_| false,
-    on_hold: |_| false,
+    on_hold: None,
     keeps_queue_name: false,
     validate: |_, _| true,
 };
@@ -148,7 +148,7 @@ fn written(info: &PodSetInfo) -> Value {
     Value::Object(out)
 }
 
-fn restore(wrapper: &mut Value) {
+fn restore(wrapper: &mut Value, _pod_sets: &[Value]) {
     if let Some(Value::Array(components)) = wrapper.pointer_mut("/spec/components") {
         for component in components {
             json::remove(component, &["podSetInfos"]);

@@ -29,7 +29,7 @@ pub(crate) const JOB_SET: JobKind = JobKind {
     default: |_| (),
     adjust: |_, _| (),
     skip: |_| false,
-    on_hold: |_| false,
+    on_hold: None,
     keeps_queue_name: false,
     validate: |_, _| true,
 };

@@ -65,7 +65,7 @@ const fn kind(
         default: |_| (),
         adjust: |_, _| (),
         skip: |_| false,
-        on_hold: |_| false,
+        on_hold: None,
         keeps_queue_name: false,
         validate: |_, _| true,
     }

@@ -2,11 +2,14 @@
 //! flag that suspends them and their pod templates, and what their status says. [`TableJob`] does the rest for all of them.
 
 pub(crate) mod appwrapper;
+pub(crate) mod declared;
 pub(crate) mod jobset;
 pub(crate) mod kubeflow;
 pub(crate) mod ray;
+pub(crate) mod spark;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trainjob;
 mod webhook;
 
 use plimsoll_api::json;
@@ -53,8 +56,8 @@ pub(crate) struct JobKind {
     pub adjust: fn(&Value, &mut [Value]),
     /// Whether a job is left alone.
     pub skip: fn(&Value) -> bool,
-    /// Whether a job waits for its user, and neither starts nor stops (Kueue's `JobWithOnHold`).
-    pub on_hold: fn(&Value) -> bool,
+    /// Whether a job waits for its user, and neither starts nor stops (Kueue's `JobWithOnHold`); `None`: none does.
+    pub on_hold: Option<fn(&Value) -> bool>,
     /// Whether updates of a job are validated only if it is or was queued (Kueue `ShouldValidateRayOrSparkJobOnUpdate`).
     pub keeps_queue_name: bool,
     /// Rules of this kind for queued jobs; whether those of all jobs apply, too.
@@ -70,8 +73,8 @@ pub(crate) enum Inject {
     Elsewhere {
         /// Writes it there.
         run: fn(&mut Value, &[PodSetInfo]) -> Result<(), String>,
-        /// Removes it from there.
-        restore: fn(&mut Value),
+        /// Removes it from there, and restores what it replaced from the podsets of the workload.
+        restore: fn(&mut Value, &[Value]),
     },
 }
 
@@ -82,9 +85,9 @@ pub(crate) struct PodTemplate {
     pub podset: String,
     /// Number of pods.
     pub count: i64,
-    /// Where the template is, as a JSON pointer (RFC 6901).
+    /// Where the template is, as a JSON pointer (RFC 6901); empty: nowhere, and it is made from other fields.
     pub pointer: String,
-    /// The same as a field path, for messages; empty: it is not validated.
+    /// Field path for messages: of the template, or of the object with its annotations; empty: it is not validated.
     pub field: String,
     /// Labels that rank its pods.
     pub ranks: Ranks,
@@ -115,7 +118,7 @@ pub(crate) const fn integration(table: &JobKind) -> Integration {
 }
 
 /// All kinds that are tables.
-const TABLES: [&JobKind; 11] = [
+const TABLES: [&JobKind; 12] = [
     &jobset::JOB_SET,
     &kubeflow::PYTORCH_JOB,
     &kubeflow::TF_JOB,
@@ -127,6 +130,7 @@ const TABLES: [&JobKind; 11] = [
     &ray::RAY_JOB,
     &ray::RAY_SERVICE,
     &appwrapper::APP_WRAPPER,
+    &spark::SPARK_APPLICATION,
 ];
 
 /// The kind of a framework.
@@ -158,6 +162,68 @@ impl<'a> TableJob<'a> {
     }
 }
 
+/// The podsets that these templates of a job make.
+fn pod_sets(object: &Value, templates: &[PodTemplate]) -> Vec<Value> {
+    let podset = |at: &PodTemplate| {
+        let template = at.of(object).cloned().unwrap_or_default();
+        let mut podset = json!({"name": at.podset, "count": at.count, "template": template});
+        if let Some(request) = at.ranks.topology_request(&template) {
+            podset["topologyRequest"] = request;
+        }
+        podset
+    };
+    templates.iter().map(podset).collect()
+}
+
+/// Injects what was assigned into the templates of a job, and lets it run.
+fn inject(
+    job: &mut Value,
+    suspend: &[&str],
+    templates: &[PodTemplate],
+    infos: &[PodSetInfo],
+) -> Result<(), String> {
+    if templates.len() != infos.len() {
+        let (want, got) = (templates.len(), infos.len());
+        return Err(format!("invalid podset infos: expecting {want} podset, got {got}"));
+    }
+    json::set(job, suspend, json!(false));
+    for (at, info) in templates.iter().zip(infos) {
+        if let Some(default) = at.otherwise.as_ref().filter(|_| job.pointer(&at.pointer).is_none()) {
+            let path: Vec<&str> = at.pointer.split('/').skip(1).collect();
+            json::set(job, &path, default.clone());
+        }
+        if let Some(template) = job.pointer_mut(&at.pointer) {
+            podset::merge(template, info).map_err(podset::Error::into_message)?;
+        }
+    }
+    Ok(())
+}
+
+/// Restores the templates of a job from the podsets of its workload.
+fn restore(job: &mut Value, templates: &[PodTemplate], pod_sets: &[Value]) {
+    if templates.len() != pod_sets.len() {
+        return;
+    }
+    for (at, podset) in templates.iter().zip(pod_sets) {
+        if let Some(template) = job.pointer_mut(&at.pointer) {
+            podset::restore(template, podset);
+        }
+    }
+}
+
+impl PodTemplate {
+    /// The template in this object.
+    fn of<'a>(&'a self, object: &'a Value) -> Option<&'a Value> {
+        let own = if self.pointer.is_empty() { None } else { object.pointer(&self.pointer) };
+        own.or(self.otherwise.as_ref())
+    }
+
+    /// Field path of its metadata.
+    fn metadata(&self) -> String {
+        if self.pointer.is_empty() { self.field.clone() } else { format!("{}.metadata", self.field) }
+    }
+}
+
 fn is_suspended(table: &JobKind, object: &Value) -> bool {
     json::flag(object, table.suspend)
 }
@@ -183,8 +249,8 @@ impl GenericJob for TableJob<'_> {
         (self.table.is_active)(self.object)
     }
 
-    fn is_on_hold(&self) -> bool {
-        (self.table.on_hold)(self.object)
+    fn is_on_hold(&self) -> Option<bool> {
+        self.table.on_hold.map(|on_hold| on_hold(self.object))
     }
 
     fn finished(&self) -> Option<Finished> {
@@ -200,15 +266,7 @@ impl GenericJob for TableJob<'_> {
     }
 
     fn pod_sets(&self) -> Vec<Value> {
-        let podset = |at: PodTemplate| {
-            let template = self.object.pointer(&at.pointer).cloned().or(at.otherwise).unwrap_or_default();
-            let mut podset = json!({"name": at.podset, "count": at.count, "template": template});
-            if let Some(request) = at.ranks.topology_request(&template) {
-                podset["topologyRequest"] = request;
-            }
-            podset
-        };
-        let mut pod_sets: Vec<Value> = (self.table.templates)(self.object).into_iter().map(podset).collect();
+        let mut pod_sets = pod_sets(self.object, &(self.table.templates)(self.object));
         (self.table.adjust)(self.object, &mut pod_sets);
         pod_sets
     }
@@ -222,37 +280,14 @@ impl GenericJob for TableJob<'_> {
             json::set(job, self.table.suspend, json!(false));
             return run(job, infos);
         }
-        let templates = (self.table.templates)(job);
-        if templates.len() != infos.len() {
-            let (want, got) = (templates.len(), infos.len());
-            return Err(format!("invalid podset infos: expecting {want} podset, got {got}"));
-        }
-        json::set(job, self.table.suspend, json!(false));
-        for (at, info) in templates.iter().zip(infos) {
-            if let Some(default) = at.otherwise.as_ref().filter(|_| job.pointer(&at.pointer).is_none()) {
-                let path: Vec<&str> = at.pointer.split('/').skip(1).collect();
-                json::set(job, &path, default.clone());
-            }
-            if let Some(template) = job.pointer_mut(&at.pointer) {
-                podset::merge(template, info).map_err(podset::Error::into_message)?;
-            }
-        }
-        Ok(())
+        inject(job, self.table.suspend, &(self.table.templates)(job), infos)
     }
 
     /// Restores nothing when the number of podsets is another one (Kueue `RestorePodSetsInfo`).
     fn restore_pod_sets_info(&self, job: &mut Value, pod_sets: &[Value]) {
         if let Inject::Elsewhere { restore, .. } = self.table.inject {
-            return restore(job);
+            return restore(job, pod_sets);
         }
-        let templates = (self.table.templates)(job);
-        if templates.len() != pod_sets.len() {
-            return;
-        }
-        for (at, podset) in templates.iter().zip(pod_sets) {
-            if let Some(template) = job.pointer_mut(&at.pointer) {
-                podset::restore(template, podset);
-            }
-        }
+        restore(job, &(self.table.templates)(job), pod_sets);
     }
 }

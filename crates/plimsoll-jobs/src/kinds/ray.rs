@@ -39,7 +39,7 @@ pub(crate) const RAY_CLUSTER: JobKind = JobKind {
     default: |_| (),
     adjust: |cluster, pod_sets| charge_head(cluster, &CLUSTER, pod_sets),
     skip: |_| false,
-    on_hold: |_| false,
+    on_hold: None,
     keeps_queue_name: true,
     validate: |cluster, errors| {
         validate_cluster(cluster, &CLUSTER, CLUSTER_AUTOSCALING, errors);
@@ -63,7 +63,7 @@ pub(crate) const RAY_JOB: JobKind = JobKind {
     },
     // A job in a cluster that is there already uses that one's quota.
     skip: selects_cluster,
-    on_hold: |job| deployment_status(job) == "ValidationFailed",
+    on_hold: Some(|job| deployment_status(job) == "ValidationFailed"),
     validate: validate_job,
     ..RAY_CLUSTER
 };

@@ -13,9 +13,12 @@ use crate::testing::Fixture;
 use crate::webhook::{Operation, Review, mutate, validate};
 
 mod app_wrappers;
+mod declared_kinds;
 mod jobsets;
 mod kubeflow_jobs;
 mod ray_jobs;
+mod spark_applications;
+mod train_jobs;
 
 pub(super) const NOW: Time = Time::from_seconds(1_700_000_000);
 
@@ -161,9 +164,16 @@ fn review<'a>(table: &JobKind, old: Option<&'a Value>) -> Review<'a> {
     Review { group: resource.group(), plural: resource.plural, operation, namespace: "ns", old }
 }
 
+/// A configuration with all frameworks, those behind gates too.
+fn everything() -> Config {
+    let mut config = Config::default();
+    config.frameworks.extend(TABLES.map(|table| table.kind.framework().to_owned()));
+    config
+}
+
 /// The refusal of an object, or an empty text.
 pub(super) fn refusal(table: &JobKind, object: &Value, old: Option<&Value>) -> String {
-    let fixture = Fixture::default();
+    let fixture = Fixture::with_config(everything());
     let outcome = validate(&review(table, old), object, fixture.env(NOW));
     outcome.map_or_else(|denied| denied.message, |_| String::new())
 }
@@ -173,8 +183,9 @@ pub(super) fn refusal(table: &JobKind, object: &Value, old: Option<&Value>) -> S
 fn the_webhooks_of_all_kinds_share_kueues_rules() {
     for table in TABLES {
         let framework = table.kind.framework();
-        // What a RayJob has to have; other kinds don't know it.
-        let suspended = job(table, &json!({"rayClusterSpec": {}, "shutdownAfterJobFinishes": true}));
+        // What a RayJob and a SparkApplication have to have; other kinds don't know it.
+        let spec = json!({"rayClusterSpec": {}, "shutdownAfterJobFinishes": true, "mode": "cluster"});
+        let suspended = job(table, &spec);
         let running = |o: &Value| {
             let mut o = o.clone();
             json::set(&mut o, table.suspend, json!(false));
@@ -186,10 +197,10 @@ fn the_webhooks_of_all_kinds_share_kueues_rules() {
             is_suspended(table, &new)
         };
         let without = json!({"metadata": {"namespace": "ns", "name": "j"}, "spec": {}});
-        let all = Config { manage_jobs_without_queue_name: true, ..Config::default() };
+        let all = Config { manage_jobs_without_queue_name: true, ..everything() };
         let off = Config { frameworks: ["batch/job".to_owned()].into(), ..all.clone() };
-        assert!(defaulted(Config::default(), &suspended), "{framework}");
-        assert!(!defaulted(Config::default(), &without), "{framework}");
+        assert!(defaulted(everything(), &suspended), "{framework}");
+        assert!(!defaulted(everything(), &without), "{framework}");
         assert!(defaulted(all, &without), "{framework}");
         assert!(!defaulted(off, &suspended), "{framework}");
 

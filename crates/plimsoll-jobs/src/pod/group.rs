@@ -14,7 +14,7 @@ use crate::plan::{self, Plan, event, patch};
 use crate::pod_view::{ended, group_of, prebuilt_of};
 use crate::podset::PodSetInfo;
 use crate::store::Kind;
-use crate::{Env, names, orphan, reconciler, workload};
+use crate::{Env, names, orphan, reconciler, serving, workload};
 
 /// Most roles of a group (Kueue `jobframework.MaxPodSets`).
 const MAX_ROLES: usize = 18;
@@ -104,7 +104,7 @@ impl Group {
     /// Splits the pods by role and compares them with the workload's counts.
     fn sort_out(&mut self, now: Time) {
         let Some(workload) = self.workload.clone().filter(|w| self.takes(w)) else { return };
-        let fast = json::annotation(self.first(), names::GROUP_FAST) == Some("true");
+        let fast = self.is_fast();
         self.kept.clear();
         for podset in json::list(&workload, &["spec", "podSets"]) {
             let wanted = usize::try_from(podset["count"].as_i64().unwrap_or(1)).unwrap_or(0);
@@ -133,6 +133,10 @@ impl Group {
 
     fn first(&self) -> &Value {
         self.kept.first().or_else(|| self.all.first()).map_or(&Value::Null, |p| p)
+    }
+
+    fn is_fast(&self) -> bool {
+        json::annotation(self.first(), names::GROUP_FAST) == Some("true")
     }
 
     fn total(&self) -> Option<i64> {
@@ -173,8 +177,7 @@ impl Group {
     fn inconsistent(&self, alive: &[Arc<Value>], total: i64) -> Option<String> {
         let first = self.first();
         let (name, queue) = (json::name(first), json::label(first, names::QUEUE));
-        let fast = json::annotation(first, names::GROUP_FAST) == Some("true");
-        if !fast && i64::try_from(alive.len()).unwrap_or(i64::MAX) < total {
+        if !self.is_fast() && i64::try_from(alive.len()).unwrap_or(i64::MAX) < total {
             return Some(format!("'{}' group has fewer runnable pods than expected", self.name));
         }
         for pod in self.all.iter().filter(|p| json::text(p, &["status", "phase"]) != "Failed") {
@@ -384,7 +387,7 @@ impl GenericJob for Group {
             alive.truncate(size);
         }
         let mut podsets = roles(&alive);
-        if json::annotation(self.first(), names::GROUP_FAST) == Some("true") {
+        if self.is_fast() {
             podsets.truncate(1);
             if let Some(only) = podsets.first_mut() {
                 json::set(only, &["count"], json!(total));
@@ -462,7 +465,14 @@ pub(crate) fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
             // A prebuilt workload may have no annotation; one with a controller is another job's.
             let ours = |w: &Arc<Value>| is_ours(w) || json::controller(w).is_none();
             let workload = env.objects.get(Kind::Workload, namespace, name).filter(ours);
-            orphan::finalize_ownerless(&workload.into_iter().collect::<Vec<_>>(), env)
+            match workload.as_deref().filter(|w| serving::owner_lives(w, env)) {
+                Some(wl) if json::deleting(wl) => {
+                    plan::remove_finalizer(WORKLOADS, wl, names::IN_USE).into_iter().collect()
+                }
+                // Its owner makes pods for it.
+                Some(_) => Plan::new(),
+                None => orphan::finalize_ownerless(&workload.into_iter().collect::<Vec<_>>(), env),
+            }
         }
     }
 }

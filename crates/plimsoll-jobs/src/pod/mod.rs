@@ -17,7 +17,7 @@ use crate::plan::{self, Plan, Write, event, patch_status};
 use crate::pod_view::{ended, has_gate};
 use crate::podset::{self, PodSetInfo};
 use crate::store::Kind;
-use crate::{Env, names, orphan, reconciler};
+use crate::{Env, names, orphan, reconciler, serving};
 
 /// Name of the podset of a single pod.
 const POD_SET: &str = "main";
@@ -142,6 +142,11 @@ fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
         let workloads = objects.owned_by_name(namespace, "Pod", name);
         return orphan::finalize_ownerless(&of_single_pods(&workloads), env);
     };
+    if group::of(&object).is_none()
+        && let Some(plan) = serving::join(&object, env)
+    {
+        return plan;
+    }
     if json::label(&object, names::MANAGED) != "true" || group::of(&object).is_some() {
         return Plan::new();
     }

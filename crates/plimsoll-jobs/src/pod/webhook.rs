@@ -11,7 +11,7 @@ use crate::webhook::review::{
     Operation, Review, Validation, default_queue, has_default_queue, owner_is_managed,
 };
 use crate::webhook::validation::{self, ErrorList, annotation_path, atoi, label_path};
-use crate::{Env, names, podset};
+use crate::{Env, names, podset, serving};
 
 const INDEX_LABEL: &str = "kueue.x-k8s.io/pod-group-pod-index";
 const INDEX_SOURCE: &str = "kueue.x-k8s.io/pod-group-pod-index-label";
@@ -31,8 +31,11 @@ pub(super) fn default(review: &Review<'_>, pod: &mut Value, env: Env<'_>) {
             return;
         }
     }
-    json::set(pod, &["metadata", "labels", names::MANAGED], json!("true"));
-    add(pod, &["metadata", "finalizers"], json!(names::MANAGED));
+    // Pods of sets join a group when they are there. A finalizer would keep their successors, which have their names, away.
+    if !serving::joins_later(pod) {
+        json::set(pod, &["metadata", "labels", names::MANAGED], json!("true"));
+        add(pod, &["metadata", "finalizers"], json!(names::MANAGED));
+    }
     add(pod, &["spec", "schedulingGates"], json!({"name": names::GATE}));
     // No gate can be added later, and whether the flavor has a topology is known only on admission.
     if podset::topology_request(pod, None).is_some() {

@@ -1,5 +1,7 @@
 //! An admission request and its validation, and what the webhooks of all kinds of jobs share.
 
+use std::borrow::Cow;
+
 use plimsoll_api::json;
 use serde_json::Value;
 
@@ -38,7 +40,7 @@ pub struct Review<'a> {
 #[error("admission webhook \"{webhook}\" denied the request: {message}")]
 pub struct Denied {
     /// Name of the webhook, such as `vjob.kb.io`.
-    pub webhook: &'static str,
+    pub webhook: Cow<'static, str>,
     /// The field errors, as one message.
     pub message: String,
 }
@@ -63,7 +65,7 @@ impl Validation {
 /// they exist (Kueue KEP-2936, KEP-10765). Objects that jobs own get neither.
 pub(crate) fn default_queue(review: &Review<'_>, object: &mut Value, env: Env<'_>) {
     let has = |object: &Value, label: &str| json::label_opt(object, label).is_some_and(|v| !v.is_empty());
-    if ancestors::owner_may_be_queued(object, env.config) {
+    if ancestors::owner_may_be_queued(object, env) {
         return;
     }
     if !has(object, names::QUEUE) && has_default_queue(review, env.objects) {

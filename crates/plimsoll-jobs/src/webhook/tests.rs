@@ -347,31 +347,32 @@ fn slices_may_shrink_and_boosts_are_numbers() {
 }
 
 #[test]
-fn pods_of_deployments_and_stateful_sets_are_queued() {
-    let cache = cache();
-    for (plural, parent) in [("deployments", "deployment"), ("statefulsets", "statefulset")] {
-        let mut object = queued(&json!({"metadata|labels|kueue.x-k8s.io/priority-class": "high"}));
-        mutate(&review("apps", plural, "ns", None), &mut object, cache.env(NOW));
-        let metadata = &object["spec"]["template"]["metadata"];
-        let labels = json!({names::QUEUE: "q", names::PRIORITY_CLASS: "high", names::MANAGED: "true"});
-        assert_eq!(metadata, &json!({"labels": labels, "annotations": {names::SUSPENDING_PARENT: parent}}));
-        // Another queue reaches the template, too, and the pods that it makes are gated.
-        let old = object.clone();
-        plimsoll_api::json::set(&mut object, &["metadata", "labels", names::QUEUE], json!("r"));
-        mutate(&review("apps", plural, "ns", Some(&old)), &mut object, cache.env(NOW));
-        let mut pod = object["spec"]["template"].clone();
-        assert_eq!(pod["metadata"]["labels"][names::QUEUE], "r");
-        mutate(&review("", "pods", "ns", None), &mut pod, cache.env(NOW));
-        assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": names::GATE}]));
-        // Not while its pods run.
-        let mut running = old;
-        running["status"] = json!({"readyReplicas": 1});
-        let refused = validate(&review("apps", plural, "ns", Some(&running)), &object, cache.env(NOW));
-        assert!(refused.is_err_and(|e| e.message.contains("field is immutable")));
+fn pods_of_deployments_are_queued() {
+    fn deployments(old: Option<&Value>) -> Review<'_> {
+        review("apps", "deployments", "ns", old)
     }
+    let cache = cache();
+    let mut object = queued(&json!({"metadata|labels|kueue.x-k8s.io/priority-class": "high"}));
+    mutate(&deployments(None), &mut object, cache.env(NOW));
+    let metadata = &object["spec"]["template"]["metadata"];
+    let labels = json!({names::QUEUE: "q", names::PRIORITY_CLASS: "high", names::MANAGED: "true"});
+    assert_eq!(metadata, &json!({"labels": labels, "annotations": {names::SUSPENDING_PARENT: "deployment"}}));
+    // Another queue reaches the template, too, and the pods that it makes are gated.
+    let old = object.clone();
+    plimsoll_api::json::set(&mut object, &["metadata", "labels", names::QUEUE], json!("r"));
+    mutate(&deployments(Some(&old)), &mut object, cache.env(NOW));
+    let mut pod = object["spec"]["template"].clone();
+    assert_eq!(pod["metadata"]["labels"][names::QUEUE], "r");
+    mutate(&review("", "pods", "ns", None), &mut pod, cache.env(NOW));
+    assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": names::GATE}]));
+    // Not while its pods run.
+    let mut running = old;
+    running["status"] = json!({"readyReplicas": 1});
+    let refused = validate(&deployments(Some(&running)), &object, cache.env(NOW));
+    assert!(refused.is_err_and(|e| e.message.contains("field is immutable")));
     let free = json!({"metadata": {"name": "x"}, "spec": {}});
     let mut object = free.clone();
-    mutate(&review("apps", "deployments", "ns", None), &mut object, cache.env(NOW));
+    mutate(&deployments(None), &mut object, cache.env(NOW));
     assert_eq!(object, free);
 }
 
@@ -386,7 +387,6 @@ fn what_has_no_effect_is_warned_of() {
     let plain = json!({"metadata": {"name": "x"}, "spec": {}});
     let table = [
         ("apps", "deployments", queued(&json!({})), Some("not among integrations.frameworks")),
-        ("apps", "statefulsets", queued(&json!({})), Some("one by one")),
         ("apps", "deployments", plain.clone(), None),
         ("kueue.x-k8s.io", "admissionchecks", multikueue, Some("nothing acts on")),
         ("kueue.x-k8s.io", "admissionchecks", other, None),

@@ -125,6 +125,13 @@ impl ErrorList {
         self.0.is_empty()
     }
 
+    /// The errors with more detail.
+    #[must_use]
+    pub fn with_suffix(mut self, text: &str) -> Self {
+        self.0.iter_mut().for_each(|error| error.push_str(text));
+        self
+    }
+
     /// Appends other errors.
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use plimsoll_api::json;
-use plimsoll_api::webhooks::{CONVERT, configurations};
+use plimsoll_api::webhooks::{CONVERT, Target, configurations_with};
 use serde_json::{Value, json};
 
 use crate::api::{Api, Error, PatchKind, Resource};
@@ -59,11 +59,18 @@ fn contains(present: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Writes both configurations and the conversion of Kueue's definitions, as far as they are not as they should be.
+/// Writes both configurations, with these declared kinds, and the conversion of Kueue's definitions, as far as they are not
+/// as they should be.
 ///
 /// # Errors
 /// The first write that failed.
-pub async fn ensure(api: &Api, reach: &Reach, namespace: &str, bundle: &str) -> Result<(), Error> {
+pub async fn ensure(
+    api: &Api,
+    reach: &Reach,
+    namespace: &str,
+    bundle: &str,
+    declared: &[Target],
+) -> Result<(), Error> {
     // Without conversion a client of the old version would be misunderstood: that comes first.
     let conversion = json!({"strategy": "Webhook", "webhook": {
         "clientConfig": client(reach, CONVERT, bundle), "conversionReviewVersions": ["v1"]}});
@@ -73,7 +80,7 @@ pub async fn ensure(api: &Api, reach: &Reach, namespace: &str, bundle: &str) -> 
         let plural = file.trim_end_matches(".yaml");
         convert(api, &format!("{plural}.kueue.x-k8s.io"), &conversion).await?;
     }
-    let wanted = configurations(|path| client(reach, path, bundle), namespace);
+    let wanted = configurations_with(|path| client(reach, path, bundle), namespace, declared);
     for (resource, wanted) in CONFIGURATIONS.into_iter().zip(wanted) {
         configure(api, resource, &wanted).await?;
     }

@@ -5,7 +5,9 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use plimsoll_api::json::text;
 use plimsoll_api::webhooks::{CONVERT, Target};
-use plimsoll_jobs::webhook::{Operation, Review, concerns, mutate, validate};
+use plimsoll_jobs::webhook::{
+    Operation, Review, concerns, concerns_declared, declared_targets, mutate, validate,
+};
 use serde_json::{Value, json};
 
 use crate::cache::Cache;
@@ -24,7 +26,8 @@ fn bad(message: impl Into<String>) -> Refused {
 /// # Errors
 /// 404 for a path without a webhook, 400 for a body that is no review.
 pub fn answer(path: &str, body: &[u8], cache: &Cache) -> Result<Value, Refused> {
-    let target = Target::at(path);
+    let declared = || Target::among(&cache.objects(declared_targets), path);
+    let target = Target::at(path).or_else(declared);
     if target.is_none() && path != CONVERT {
         return Err(Refused(404, format!("no webhook at {path}")));
     }
@@ -57,7 +60,9 @@ fn admit(target: Target, mutates: bool, request: &Value, cache: &Cache) -> Value
         _ => return json!({"allowed": true}),
     };
     let subresource = text(request, &["subResource"]);
-    if !concerns(target.group, target.plural, subresource, mutates) || !request["object"].is_object() {
+    let concerned = concerns(target.group, target.plural, subresource, mutates)
+        || cache.objects(|objects| concerns_declared(target.group, target.plural, subresource, objects));
+    if !concerned || !request["object"].is_object() {
         return json!({"allowed": true});
     }
     let review = Review {

@@ -22,8 +22,8 @@ use super::{register, review};
 use crate::api::{self, Api, Resource};
 use crate::cache::{Cache, Kind};
 use crate::discovery::Groups;
-use crate::optional;
 use crate::watch::{self, Delta};
+use crate::{declared, optional};
 
 /// How often certificates and registrations are looked at.
 const LOOK: Duration = Duration::from_secs(15);
@@ -33,11 +33,12 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 /// registrations through a watch, which may be late.
 const GRACE: Duration = Duration::from_secs(5);
 /// What the webhooks look up.
-const WATCHED: [(Resource, Kind); 4] = [
+const WATCHED: [(Resource, Kind); 5] = [
     (api::NAMESPACES, Kind::Namespace),
     (api::JOBS, Kind::Job),
     (api::LOCAL_QUEUES, Kind::LocalQueue),
     (api::WORKLOAD_PRIORITY_CLASSES, Kind::WorkloadPriorityClass),
+    (api::JOB_KINDS, Kind::JobKind),
 ];
 /// A review has an object of up to 3 MiB twice; a conversion has a page of a list.
 const LIMITS: Limits = Limits { connections: 1024, body: 128 << 20 };
@@ -74,12 +75,13 @@ pub async fn run(
     };
     let (certs, config) = first;
     let (tls, seen) = latest::channel(config);
+    let kinds = cache.clone();
     let handler: https::Handler = Arc::new(move |request| {
         let cache = cache.clone();
         Box::pin(async move { handle(&request, &cache) })
     });
     let serving = https::serve(("webhooks", listener), Some(seen), LIMITS, handler, stop.clone());
-    let keeping = keep(api, settings, certs, tls, synced, ready);
+    let keeping = keep(api, (settings, kinds), certs, tls, synced, ready);
     tokio::select! {
         () = serving => {}
         () = keeping => {}
@@ -97,7 +99,8 @@ fn handle_delta(cache: &Cache, kind: Kind, delta: Delta<'_>) {
         Delta::Delete { key, uid } => {
             cache.remove(kind, &key.0, &key.1, uid);
         }
-        Delta::Absent | Delta::Synced { .. } => {}
+        Delta::Synced { version } => drop(cache.listed(kind, version)),
+        Delta::Absent => {}
     }
 }
 
@@ -128,13 +131,39 @@ fn follow_custom(
     let groups = Groups::new(api.clone());
     for custom in CustomKind::all().filter(|kind| jobs.has_framework(kind.framework())) {
         let source = watch::Source::new(api.clone(), custom.preferred());
-        let (cache, groups, stop) = (cache.clone(), groups.clone(), stop.clone());
-        let name = format!("watch of {} for webhooks", custom.preferred().plural);
-        supervisor.spawn(name, move || {
-            let sink = Custom { cache: cache.clone(), kind: Kind::Custom(custom) };
-            optional::run(source.clone(), groups.clone(), stop.clone(), sink)
-        });
+        follow_one(source, custom, (cache, &groups), supervisor, stop.clone());
     }
+    let names = jobs.external_frameworks.clone();
+    supervisor.spawn("external frameworks for webhooks", {
+        let (api, cache, stop) = (api.clone(), cache.clone(), stop.clone());
+        move || declared::discover(api.clone(), cache.clone(), names.clone(), stop.clone())
+    });
+    let (api, cache, stop, within) = (api.clone(), cache.clone(), stop.clone(), supervisor.clone());
+    supervisor.spawn("declared kinds for webhooks", move || {
+        let (api, cache, groups, within) = (api.clone(), cache.clone(), groups.clone(), within.clone());
+        let followed = cache.clone();
+        let start = move |custom: CustomKind, token: CancellationToken| {
+            let source = watch::Source::new(api.clone(), custom.preferred());
+            follow_one(source, custom, (&followed, &groups), &within, token);
+        };
+        declared::run(cache, stop.clone(), start, |_| ())
+    });
+}
+
+/// Watches jobs of one kind.
+fn follow_one(
+    source: watch::Source,
+    custom: CustomKind,
+    (cache, groups): (&Cache, &Groups),
+    supervisor: &Supervisor,
+    stop: CancellationToken,
+) {
+    let (cache, groups) = (cache.clone(), groups.clone());
+    let name = format!("watch of {} for webhooks", custom.framework());
+    supervisor.spawn(name, move || {
+        let sink = Custom { cache: cache.clone(), kind: Kind::Custom(custom) };
+        optional::run(source.clone(), custom.versions(), groups.clone(), stop.clone(), sink)
+    });
 }
 
 /// Watches what the webhooks look up; the token is cancelled when everything has been listed that each cluster serves.
@@ -184,7 +213,7 @@ async fn first(api: &Api, settings: &Settings) -> (Certs, Arc<rustls::ServerConf
 /// Looks after certificates and registrations, for ever.
 async fn keep(
     api: Api,
-    settings: Settings,
+    (settings, kinds): (Settings, Cache),
     mut certs: Certs,
     tls: latest::Sender<Arc<rustls::ServerConfig>>,
     synced: CancellationToken,
@@ -193,7 +222,7 @@ async fn keep(
     synced.cancelled().await;
     let mut pause = RETRY.0;
     loop {
-        match look(&api, &settings, &mut certs, &tls).await {
+        match look(&api, (&settings, &kinds), &mut certs, &tls).await {
             Ok(()) => {
                 ready.cancel();
                 pause = RETRY.0;
@@ -212,14 +241,15 @@ async fn keep(
 /// an old bundle doesn't know the new one. For the same reason nothing older than the Secret is ever registered.
 async fn look(
     api: &Api,
-    settings: &Settings,
+    (settings, kinds): (&Settings, &Cache),
     certs: &mut Certs,
     tls: &latest::Sender<Arc<rustls::ServerConfig>>,
 ) -> Result<(), String> {
     let new = certs::ensure(api, &settings.namespace, &settings.secret, &settings.hosts)
         .await
         .map_err(|e| format!("the certificates of the webhooks could not be looked at: {e}"))?;
-    register::ensure(api, &settings.reach, &settings.namespace, &new.bundle)
+    let declared = kinds.objects(plimsoll_jobs::webhook::declared_targets);
+    register::ensure(api, &settings.reach, &settings.namespace, &new.bundle, &declared)
         .await
         .map_err(|e| format!("the webhooks could not be registered: {e}"))?;
     if new != *certs {

@@ -20,16 +20,22 @@ struct Hook {
 }
 
 /// The request as our mutating or validating webhooks see it; `None`: none of them handles it.
-fn review<'a>(request: &HookRequest<'a>, mutates: bool) -> Option<Review<'a>> {
+fn review<'a>(cache: &Cache, request: &HookRequest<'a>, mutates: bool) -> Option<Review<'a>> {
     let operation = match request.operation {
         ServerOperation::Create => Operation::Create,
         ServerOperation::Update => Operation::Update,
         ServerOperation::Delete => Operation::Delete,
         ServerOperation::Connect => return None,
     };
-    webhook::concerns(request.group, request.plural, request.subresource, mutates).then_some(Review {
-        group: request.group,
-        plural: request.plural,
+    let (group, plural, subresource) = (request.group, request.plural, request.subresource);
+    // Only kinds of definitions can be declared.
+    let declared = || {
+        group.contains('.')
+            && cache.objects(|objects| webhook::concerns_declared(group, plural, subresource, objects))
+    };
+    (webhook::concerns(group, plural, subresource, mutates) || declared()).then_some(Review {
+        group,
+        plural,
         operation,
         namespace: request.namespace,
         old: request.old,
@@ -38,22 +44,24 @@ fn review<'a>(request: &HookRequest<'a>, mutates: bool) -> Option<Review<'a>> {
 
 impl AdmissionHook for Hook {
     fn concerns(&self, request: &HookRequest<'_>) -> bool {
-        review(request, false).is_some()
+        review(&self.cache, request, false).is_some()
     }
 
     fn mutates(&self, request: &HookRequest<'_>) -> bool {
-        review(request, true).is_some()
+        review(&self.cache, request, true).is_some()
     }
 
     fn mutate(&self, request: &HookRequest<'_>, object: &mut Value) -> Result<(), ApiError> {
-        if let Some(review) = review(request, true) {
+        if let Some(review) = review(&self.cache, request, true) {
             self.cache.read(clock::now(), |env| webhook::mutate(&review, object, env));
         }
         Ok(())
     }
 
     fn validate(&self, request: &HookRequest<'_>, object: Option<&Value>) -> Result<Vec<String>, ApiError> {
-        let (Some(review), Some(object)) = (review(request, false), object) else { return Ok(Vec::new()) };
+        let (Some(review), Some(object)) = (review(&self.cache, request, false), object) else {
+            return Ok(Vec::new());
+        };
         self.cache
             .read(clock::now(), |env| webhook::validate(&review, object, env))
             .map_err(|denied| ApiError::new(403, "Forbidden", denied.to_string()))

@@ -55,8 +55,8 @@ fn files_are_refused_by_name_with_everything_that_is_wrong() {
         ),
         (
             "--config",
-            format!("{KUEUE}integrations: {{externalFrameworks: [Foo.v1.example.com]}}\n"),
-            "integrations.externalFrameworks[0]: Forbidden: Foo.v1.example.com is not supported by Plimsoll: remove it\n",
+            format!("{KUEUE}integrations: {{externalFrameworks: [Foo.v1]}}\n"),
+            "integrations.externalFrameworks[0]: Invalid value: \"Foo.v1\": must be format, 'Kind.version.group.com'\n",
         ),
         (
             "--nodes-file",

@@ -222,3 +222,47 @@ async fn jobs_of_every_kind_start_with_what_was_assigned_and_finish() {
         .await;
     }
 }
+
+const TRAINS: Resource = Resource { api_version: "example.com/v1", plural: "trains", kind: "Train" };
+
+/// Kinds of `integrations.externalFrameworks`: their own controllers make the workloads, and what belongs to a queued job of
+/// theirs is not queued itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn external_frameworks_bring_their_own_workloads() {
+    let dir = crate::common::directory();
+    let file = dir.join("config.yaml");
+    let config = json!({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
+        "integrations": {"frameworks": ["batch/job"], "externalFrameworks": ["Train.v1.example.com"]}});
+    std::fs::write(&file, config.to_string()).unwrap();
+    let up = Up::start_in(dir, &["--speed", "10", "--config", &file.to_string_lossy()]).await;
+    up.apply(QUEUE).await;
+    up.create(&definition(TRAINS)).await.unwrap();
+    let train = json!({"apiVersion": TRAINS.api_version, "kind": TRAINS.kind, "spec": {},
+        "metadata": {"name": "t", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "main"}}});
+    let train = up.until("its kind is served", async |up| create(up, TRAINS, &train).await.ok()).await;
+    let owner = json!([{"apiVersion": TRAINS.api_version, "kind": TRAINS.kind, "name": "t", "uid": json::uid(&train),
+        "controller": true}]);
+    // A Job of the train waits for it.
+    let mut child = job("child", &json!({}), 1, 3600);
+    child["metadata"]["ownerReferences"] = owner.clone();
+    up.create(&child).await.unwrap();
+    up.until("the child is suspended", async |up| {
+        let child = up.get(JOBS, "team", "child").await;
+        json::flag(&child, &["spec", "suspend"]).then_some(())
+    })
+    .await;
+    assert!(up.list(WORKLOADS).await.is_empty(), "it has no workload");
+    // What the train's controller does with Kueue's library.
+    let made = json!({"apiVersion": WORKLOADS.api_version, "kind": WORKLOADS.kind,
+        "metadata": {"name": "train-t", "namespace": "team", "ownerReferences": owner,
+            "labels": {"kueue.x-k8s.io/job-uid": json::uid(&train)}, "finalizers": ["kueue.x-k8s.io/resource-in-use"]},
+        "spec": {"queueName": "main", "podSets": [{"name": "main", "count": 2, "template": template("1")}]}});
+    create(&up, WORKLOADS, &made).await.unwrap();
+    up.until_shown("it is admitted", async |up| {
+        let wl = up.get(WORKLOADS, "team", "train-t").await;
+        (condition(&wl, "Admitted").0 == "True").then_some(()).ok_or(wl.to_string())
+    })
+    .await;
+    let child = up.get(JOBS, "team", "child").await;
+    assert!(json::flag(&child, &["spec", "suspend"]), "its own controller resumes it");
+}

@@ -180,6 +180,39 @@ fn some_jobs_are_left_alone() {
     assert_eq!(writes(&RAY_SERVICE, tolerant), 0);
 }
 
+/// A job that KubeRay refuses holds no quota, and is queued again when it does not refuse it any more.
+#[test]
+fn a_job_on_hold_gives_its_quota_back() {
+    let mut fixture = Fixture::default();
+    let kind = Kind::Custom(RAY_JOB.kind);
+    fixture.serve(kind, Some(RAY_JOB.kind.preferred()));
+    let mut object = around(&RAY_JOB, &cluster(&[]));
+    fixture.put(kind, object.clone());
+    let framework = RAY_JOB.kind.framework();
+    let plan = reconcile(framework, "ns", "j", fixture.env(NOW));
+    let Some(Write::Create(_, made)) = plan.first() else { panic!("{plan:?}") };
+    let mut wl = admitted(made);
+    fixture.put(Kind::Workload, wl.clone());
+    object["status"] = json!({"jobDeploymentStatus": "ValidationFailed"});
+    fixture.put(kind, object.clone());
+    let reserved = |plan: &Plan| match plan.first() {
+        Some(Write::Patch { body, .. }) => {
+            let reserved = json::condition(body, "QuotaReserved").unwrap();
+            (json::text(reserved, &["reason"]).to_owned(), body["status"].clone())
+        }
+        other => panic!("{other:?}"),
+    };
+    let (reason, status) = reserved(&reconcile(framework, "ns", "j", fixture.env(NOW)));
+    assert_eq!((reason.as_str(), &status["admission"]), ("OnHold", &Value::Null));
+    wl["status"] = json!({"conditions": status["conditions"]});
+    fixture.put(Kind::Workload, wl);
+    assert_eq!(reconcile(framework, "ns", "j", fixture.env(NOW)), Plan::new());
+    object["status"] = json!({"jobDeploymentStatus": "Suspended"});
+    fixture.put(kind, object);
+    let (reason, _) = reserved(&reconcile(framework, "ns", "j", fixture.env(NOW)));
+    assert_eq!(reason, "PendingEvaluation");
+}
+
 #[test]
 fn refusals_have_kueues_words() {
     let many: Vec<(String, Option<i64>, Option<i64>)> =

@@ -167,6 +167,8 @@ pub fn resource(object: &Value) -> Resource {
         plural: "customresourcedefinitions",
         kind: "CustomResourceDefinition",
     };
+    /// A kind of the tests' own.
+    const TRAINS: Resource = Resource { api_version: "example.com/v1", plural: "trains", kind: "Train" };
     const DEPLOYMENTS: Resource =
         Resource { api_version: "apps/v1", plural: "deployments", kind: "Deployment" };
     const STATEFUL_SETS: Resource =
@@ -206,6 +208,10 @@ pub fn resource(object: &Value) -> Resource {
         DEVICE_CLASSES,
         DEVICE_SLICES,
         DEFINITIONS,
+        TRAINS,
+        LEADER_WORKER_SETS,
+        SPARK_APPLICATIONS,
+        JOB_KINDS,
     ];
     let kind = json::text(object, &["kind"]);
     all.into_iter().find(|r| r.kind == kind).unwrap_or_else(|| panic!("{kind}"))

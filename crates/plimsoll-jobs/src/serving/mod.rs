@@ -1,0 +1,303 @@
+//! Kinds whose pods serve and never finish, queued through their pods: `deployment.rs` with a workload for each pod,
+//! `stateful_set.rs` with one for all of them, `leader_worker_set.rs` with one for each group. The latter two create the
+//! workloads, and their pods join as the pods of a pod group do (Kueue `pkg/controller/jobs/{deployment,statefulset,leaderworkerset}`).
+
+pub(crate) mod deployment;
+pub(crate) mod leader_worker_set;
+pub(crate) mod stateful_set;
+
+use std::time::Duration;
+
+use plimsoll_api::json;
+use plimsoll_api::resource::{PODS, WORKLOADS};
+use serde_json::{Value, json};
+
+use crate::integration::Integration;
+use crate::key::Key;
+use crate::plan::{Plan, Write, event, patch};
+use crate::pod_view::{GROUP, ended, group_of, has_gate};
+use crate::store::Kind;
+use crate::webhook::admission_gates;
+use crate::webhook::review::{Review, Validation, owner_is_managed};
+use crate::webhook::validation::{self, ErrorList, annotation_path, label_path};
+use crate::{Env, config, names, workload};
+
+/// Pause before a missing object is looked up again.
+const RETRY: Duration = Duration::from_secs(1);
+/// Label of StatefulSet pods: the revision of their set.
+const REVISION: &str = "controller-revision-hash";
+/// Annotations of workloads: their job, also when it is gone.
+const OWNER_KIND: &str = "kueue.x-k8s.io/job-owner-gvk";
+const OWNER_NAME: &str = "kueue.x-k8s.io/job-owner-name";
+/// Annotation of pods: the label that has their index.
+const INDEX_SOURCE: &str = "kueue.x-k8s.io/pod-group-pod-index-label";
+/// Labels that reach the pods.
+const QUEUE_LABELS: [&str; 2] = [names::QUEUE, names::PRIORITY_CLASS];
+
+/// Whether objects of this framework are queued in the namespace of a request.
+fn applies(framework: &str, review: &Review<'_>, env: Env<'_>) -> bool {
+    env.config.has_framework(framework) && env.config.manages_namespace(env.objects, review.namespace)
+}
+
+/// Whether the pods of an object wait for quota (Kueue `WorkloadShouldBeSuspended`).
+fn suspends(review: &Review<'_>, object: &Value, env: Env<'_>) -> bool {
+    env.config.manages(object) && !owner_is_managed(review, object, env)
+}
+
+/// The rules that these kinds share, and the warning for one whose framework is off.
+fn validate_common(of: &Integration, review: &Review<'_>, object: &Value, env: Env<'_>) -> Validation {
+    let mut validation = Validation::default();
+    let errors = &mut validation.errors;
+    validation::on_create(object, errors);
+    admission_gates::validate(object, review.old, errors);
+    if env.is_elastic(object) {
+        let (version, kind) = (of.resource.api_version, of.resource.kind);
+        let detail = format!("elastic job is not supported for \"{version}, Kind={kind}\"");
+        errors.forbidden(&annotation_path(names::ELASTIC), &detail);
+    }
+    let (label, framework) = (names::QUEUE, of.framework);
+    if !json::label(object, label).is_empty() && !env.config.has_framework(framework) {
+        validation.warnings.push(format!(
+            "label '{label}' has no effect here: '{framework}' is not among integrations.frameworks, so pods run without quota"
+        ));
+    }
+    validation
+}
+
+/// Queue and priority class of an object whose pods run stay, and a queue is never removed.
+fn changes_queue(review: &Review<'_>, object: &Value, errors: &mut ErrorList) {
+    let Some(old) = review.old else { return };
+    let label = |o: &Value, key: &str| json::label(o, key).to_owned();
+    let queue = label(object, names::QUEUE);
+    let runs = json::int(old, &["status", "readyReplicas"]).unwrap_or(0) > 0;
+    if runs || queue.is_empty() {
+        errors.immutable(&label_path(names::QUEUE), queue, label(old, names::QUEUE));
+    }
+    let (before, after) = (label(old, names::PRIORITY_CLASS), label(object, names::PRIORITY_CLASS));
+    if runs && before.is_empty() != after.is_empty() {
+        errors.immutable(&label_path(names::PRIORITY_CLASS), after, before);
+    }
+}
+
+/// What decides where a pod may run stays (Kueue `ValidateImmutablePodGroupPodSpec`).
+fn same_shape(new: &Value, old: &Value, at: &str, errors: &mut ErrorList) {
+    const FIELDS: [&str; 8] = [
+        "nodeSelector",
+        "affinity",
+        "tolerations",
+        "runtimeClassName",
+        "priority",
+        "topologySpreadConstraints",
+        "overhead",
+        "resourceClaims",
+    ];
+    let mut same = |path: String, new: &Value, old: &Value| {
+        let empty = |v: &Value| match v {
+            Value::Null => true,
+            Value::Array(items) => items.is_empty(),
+            Value::Object(fields) => fields.is_empty(),
+            _ => false,
+        };
+        if new != old && !(empty(new) && empty(old)) {
+            errors.invalid(&path, new.clone(), "field is immutable");
+        }
+    };
+    for field in FIELDS {
+        same(format!("{at}.{field}"), &new[field], &old[field]);
+    }
+    same(format!("{at}.resources"), &new["resources"]["requests"], &old["resources"]["requests"]);
+    for field in ["initContainers", "containers"] {
+        let (a, b) = (json::list(new, &[field]), json::list(old, &[field]));
+        if a.len() != b.len() {
+            same(format!("{at}.{field}"), &new[field], &old[field]);
+            continue;
+        }
+        for (i, (a, b)) in a.iter().zip(b).enumerate() {
+            let at = format!("{at}.{field}[{i}]");
+            same(
+                format!("{at}.resources.requests"),
+                &a["resources"]["requests"],
+                &b["resources"]["requests"],
+            );
+            same(format!("{at}.ports"), &a["ports"], &b["ports"]);
+        }
+    }
+}
+
+/// The keys that a pod of these kinds concerns, beside those of any pod.
+pub(crate) fn affected_by_pod(pod: &Value) -> Vec<Key> {
+    let namespace = json::namespace(pod);
+    let parent = match json::annotation(pod, names::SUSPENDING_PARENT) {
+        Some(config::STATEFUL_SET) => stateful_set::of_pod(pod).map(|name| (config::STATEFUL_SET, name)),
+        Some(leader_worker_set::FRAMEWORK) => {
+            leader_worker_set::of_pod(pod).map(|name| (leader_worker_set::FRAMEWORK, name))
+        }
+        _ => None,
+    };
+    let Some((framework, name)) = parent else { return Vec::new() };
+    let mut keys = vec![Key::job(framework, namespace, name)];
+    if group_of(pod).is_empty() {
+        keys.push(Key::job(config::POD, namespace, json::name(pod)));
+    }
+    keys
+}
+
+/// Whether a pod becomes a member of its parent's group after its creation.
+pub(crate) fn joins_later(pod: &Value) -> bool {
+    let parent = json::annotation(pod, names::SUSPENDING_PARENT);
+    matches!(parent, Some(config::STATEFUL_SET | leader_worker_set::FRAMEWORK))
+}
+
+/// The writes that make a pod a member of its workload's group; `None`: it is no pod of these kinds.
+pub(crate) fn join(pod: &Value, env: Env<'_>) -> Option<Plan> {
+    match json::annotation(pod, names::SUSPENDING_PARENT)? {
+        config::STATEFUL_SET => Some(stateful_set::join(pod, env)),
+        leader_worker_set::FRAMEWORK => Some(leader_worker_set::join(pod, env)),
+        _ => None,
+    }
+}
+
+/// Whether an object that serves still owns a workload, which then stays as it is without pods.
+pub(crate) fn owner_lives(wl: &Value, env: Env<'_>) -> bool {
+    json::list(wl, &["metadata", "ownerReferences"]).iter().any(|owner| {
+        let text = |key: &str| json::text(owner, &[key]);
+        let kind = match text("kind") {
+            "StatefulSet" => Kind::StatefulSet,
+            "LeaderWorkerSet" => leader_worker_set::KIND,
+            _ => return false,
+        };
+        let object = env.objects.get(kind, json::namespace(wl), text("name"));
+        object.is_some_and(|o| json::uid(&o) == text("uid") && !json::deleting(&o))
+    })
+}
+
+/// What makes a pod a member of a group.
+struct Membership<'a> {
+    group: &'a str,
+    size: i64,
+    role: &'a str,
+    /// Labels of the parent that the pod gets.
+    labels: &'a [&'static str],
+    annotations: &'a [(&'static str, &'static str)],
+}
+
+/// The write that makes a pod a member of a group.
+fn member(pod: &Value, parent: &Value, of: &Membership<'_>) -> Plan {
+    if ended(pod) || json::deleting(pod) {
+        return Plan::new();
+    }
+    let mut new = pod.clone();
+    let mut label = |key: &str, value: &str| json::set(&mut new, &["metadata", "labels", key], json!(value));
+    label(names::MANAGED, "true");
+    for key in of.labels {
+        let value = json::label(parent, key);
+        if !value.is_empty() {
+            label(key, value);
+        }
+    }
+    let size = of.size.to_string();
+    let common = [
+        (GROUP, of.group),
+        (names::PREBUILT, of.group),
+        (names::GROUP_COUNT, size.as_str()),
+        (names::ROLE_HASH, of.role),
+    ];
+    for (key, value) in common.into_iter().chain(of.annotations.iter().copied()) {
+        json::set(&mut new, &["metadata", "annotations", key], json!(value));
+    }
+    patch(PODS, pod, &new).into_iter().collect()
+}
+
+/// Gives the waiting pods of a group the queue of their parent.
+fn sync_queue(parent: &Value, pods: &[std::sync::Arc<Value>]) -> Plan {
+    let queue = json::label(parent, names::QUEUE);
+    let other = |pod: &Value| has_gate(pod, names::GATE) && json::label(pod, names::QUEUE) != queue;
+    let write = |pod: &std::sync::Arc<Value>| {
+        let mut new = (**pod).clone();
+        json::set(&mut new, &["metadata", "labels", names::QUEUE], json!(queue));
+        patch(PODS, pod, &new)
+    };
+    if queue.is_empty() { Plan::new() } else { pods.iter().filter(|p| other(p)).filter_map(write).collect() }
+}
+
+/// Lets a gated pod go that its set replaces by one of another revision: the set waits for it (Kueue `ShouldUngatePod`).
+fn ungate_replaced(pod: &Value, env: Env<'_>) -> Option<Write> {
+    let set = json::controller(pod).filter(|o| o["kind"] == "StatefulSet")?;
+    let set = env.objects.get(Kind::StatefulSet, json::namespace(pod), json::text(set, &["name"]))?;
+    let revision = |key: &str| json::text(&set, &["status", key]);
+    let replaced = revision("currentRevision") != revision("updateRevision")
+        && revision("currentRevision") == json::label(pod, REVISION);
+    if !replaced {
+        return None;
+    }
+    let gates = json::list(pod, &["spec", "schedulingGates"]);
+    let ours = |gate: &&Value| gate["name"] != names::GATE && gate["name"] != names::TOPOLOGY_GATE;
+    let left: Vec<Value> = gates.iter().filter(ours).cloned().collect();
+    let mut new = pod.clone();
+    json::set(&mut new, &["spec", "schedulingGates"], Value::Array(left));
+    patch(PODS, pod, &new).filter(|_| !gates.is_empty())
+}
+
+/// The workload of a group (Kueue `NewGroupWorkload`), or the event that says why there can be none yet.
+fn group_workload(
+    of: &Integration,
+    object: &Value,
+    name: &str,
+    pod_sets: &[Value],
+    env: Env<'_>,
+) -> Result<Value, Plan> {
+    let resource = of.resource;
+    let mut wl = workload::without_owner(object, json::label(object, names::QUEUE), pod_sets, env);
+    json::set(&mut wl, &["metadata", "name"], json!(name));
+    json::set(&mut wl, &["metadata", "labels", names::JOB_UID], json!(json::uid(object)));
+    // Its pods have no label that bounds their time, and they decide.
+    json::remove(&mut wl, &["spec", "maximumExecutionTimeSeconds"]);
+    let gvk = format!("{}, Kind={}", resource.api_version, resource.kind);
+    for (key, value) in
+        [(names::IS_GROUP, "true"), (OWNER_KIND, gvk.as_str()), (OWNER_NAME, json::name(object))]
+    {
+        json::set(&mut wl, &["metadata", "annotations", key], json!(value));
+    }
+    let owner = workload::owner(resource.api_version, resource.kind, object, false);
+    json::set(&mut wl, &["metadata", "ownerReferences"], json!([owner]));
+    match workload::priority(object, None, pod_sets, env) {
+        Ok(priority) => workload::set_priority(&mut wl, &priority),
+        Err(message) => {
+            let warning = event(resource, object, true, "WorkloadPriorityClassNotFound", &message);
+            return Err(vec![warning, Write::RequeueAfter(RETRY)]);
+        }
+    }
+    Ok(wl)
+}
+
+/// Creates a workload.
+fn create(of: &Integration, object: &Value, wl: Value) -> Plan {
+    let text = format!("Created Workload: {}/{}", json::namespace(&wl), json::name(&wl));
+    vec![Write::Create(WORKLOADS, wl), event(of.resource, object, false, "CreatedWorkload", &text)]
+}
+
+/// Gives a workload the queue and the admission gates of its object.
+fn follow(of: &Integration, object: &Value, wl: &Value) -> Plan {
+    let mut new = wl.clone();
+    let gates = |o: &Value| json::annotation(o, names::GATED_BY).unwrap_or_default().to_owned();
+    let wanted = gates(object);
+    let path = ["metadata", "annotations", names::GATED_BY];
+    if wanted.is_empty() {
+        json::remove(&mut new, &path);
+    } else {
+        json::set(&mut new, &path, json!(wanted));
+    }
+    let queue = json::label(object, names::QUEUE);
+    if !json::is_true(wl, "QuotaReserved") && json::text(wl, &["spec", "queueName"]) != queue {
+        json::set(&mut new, &["spec", "queueName"], json!(queue));
+    }
+    let mut plan: Plan = patch(WORKLOADS, wl, &new).into_iter().collect();
+    if wanted != gates(wl) {
+        let text = format!("Updated workload AdmissionGatedBy to {}", json!(wanted));
+        plan.push(event(of.resource, object, false, "UpdatedWorkload", &text));
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests;

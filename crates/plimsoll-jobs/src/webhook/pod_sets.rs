@@ -1,0 +1,82 @@
+//! Rules for the topology annotations of all templates of a job (Kueue `tas_validation.go`).
+
+use std::collections::BTreeMap;
+
+use plimsoll_api::json;
+use serde_json::Value;
+
+use super::validation::{self, ErrorList};
+
+const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
+const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
+const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
+const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
+
+/// A podset of a job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PodSetAt<'a> {
+    /// Field path of the metadata of its template.
+    pub metadata: &'a str,
+    /// Number of pods.
+    pub count: i64,
+    /// The template.
+    pub template: &'a Value,
+}
+
+impl PodSetAt<'_> {
+    fn annotations(&self) -> String {
+        format!("{}.annotations", self.metadata)
+    }
+}
+
+/// Topology annotations of templates; `groups`: two podsets may be a group that is placed together.
+pub(crate) fn topology(pod_sets: &[PodSetAt<'_>], groups: bool, errors: &mut ErrorList) {
+    for at in pod_sets {
+        validation::topology(at.template, at.metadata, errors);
+        let size = json::annotation(at.template, SLICE_SIZE);
+        if let Some(size) = size.filter(|s| s.parse().is_ok_and(|n: i64| n > at.count)) {
+            let detail = format!("must not be greater than pod set count {}", at.count);
+            errors.invalid(&format!("{}[{SLICE_SIZE}]", at.annotations()), size, &detail);
+        }
+    }
+    let mut by_name: BTreeMap<&str, Vec<&PodSetAt<'_>>> = BTreeMap::new();
+    for at in pod_sets.iter().filter(|_| groups) {
+        let placed = [REQUIRED, PREFERRED].iter().any(|mode| json::annotation(at.template, mode).is_some());
+        if let Some(name) = json::annotation(at.template, GROUP).filter(|_| placed) {
+            by_name.entry(name).or_default().push(at);
+        }
+    }
+    for (name, members) in by_name {
+        group(name, &members, errors);
+    }
+}
+
+/// A group has two podsets, one of them of a single pod, at the same level (Kueue `ValidatePodSetGroupingTopology`).
+fn group(name: &str, members: &[&PodSetAt<'_>], errors: &mut ErrorList) {
+    let path = |at: &PodSetAt<'_>| format!("{}[{GROUP}]", at.annotations());
+    let [first, second] = members else {
+        let count = members.len();
+        let detail = format!("can only define groups of exactly 2 pod sets, got: {count} pod set(s)");
+        members.iter().for_each(|at| errors.invalid(&path(at), name, &detail));
+        return;
+    };
+    if first.count != 1 && second.count != 1 {
+        let detail = format!(
+            "can only define groups where at least one pod set has only 1 replica, got: {} replica(s) and {} replica(s) \
+             in the group",
+            first.count, second.count
+        );
+        errors.invalid(&path(first), name, &detail);
+        errors.invalid(&path(second), name, &detail);
+    }
+    let same = |mode: &str| json::annotation(first.template, mode) == json::annotation(second.template, mode);
+    if !same(REQUIRED) || !same(PREFERRED) {
+        for (at, other) in [(first, second), (second, first)] {
+            let detail = format!(
+                "must specify '{REQUIRED}' or '{PREFERRED}' topology consistent with '{}' in group '{name}'",
+                other.annotations()
+            );
+            errors.invalid_whole(&at.annotations(), &detail);
+        }
+    }
+}

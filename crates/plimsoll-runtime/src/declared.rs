@@ -1,0 +1,94 @@
+//! Follows the jobs of kinds that are not built in: as long as a JobKind declares them, or because
+//! `integrations.externalFrameworks` names them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plimsoll_api::json;
+use plimsoll_jobs::CustomKind;
+use plimsoll_jobs::declaration::Declared;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::Api;
+use crate::cache::{Cache, Kind};
+
+/// Pause between two looks which kinds there are.
+const LOOK: Duration = Duration::from_millis(500);
+/// Pause between two looks for the resources of external kinds.
+const DISCOVER: Duration = Duration::from_secs(5);
+
+/// Starts following each kind when it is declared, and stops when it is not any more, until stopped. `start` follows one until
+/// its token is cancelled; `end` is called after that.
+pub async fn run(
+    cache: Cache,
+    stop: CancellationToken,
+    start: impl Fn(CustomKind, CancellationToken),
+    end: impl Fn(CustomKind),
+) {
+    let mut followed: BTreeMap<CustomKind, CancellationToken> = BTreeMap::new();
+    loop {
+        let wanted: Vec<CustomKind> =
+            cache.objects(|objects| objects.declared_kinds().chain(objects.external_kinds()).collect());
+        followed.retain(|custom, token| {
+            let stays = wanted.contains(custom);
+            if !stays {
+                tracing::info!(framework = custom.framework(), "jobs of this kind are not declared any more");
+                token.cancel();
+                cache.forget(Kind::Custom(*custom));
+                end(*custom);
+            }
+            stays
+        });
+        for custom in wanted {
+            followed.entry(custom).or_insert_with(|| {
+                tracing::info!(framework = custom.framework(), "jobs of this kind are declared");
+                let token = stop.child_token();
+                start(custom, token.clone());
+                token
+            });
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+}
+
+/// Finds the resources of `integrations.externalFrameworks` (`Kind.version.group`), which name only kinds, as soon as the
+/// cluster serves them.
+pub async fn discover(api: Api, cache: Cache, names: Vec<String>, stop: CancellationToken) {
+    let mut missing = names;
+    loop {
+        let mut left = Vec::new();
+        for name in missing {
+            match find(&api, &name).await {
+                Some(declared) => {
+                    cache.add_external(&declared);
+                }
+                None => left.push(name),
+            }
+        }
+        missing = left;
+        if missing.is_empty() {
+            return;
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(DISCOVER) => {}
+        }
+    }
+}
+
+async fn find(api: &Api, name: &str) -> Option<Declared> {
+    let (kind, rest) = name.split_once('.')?;
+    let (version, group) = rest.split_once('.')?;
+    let list = api.get_path(&format!("/apis/{group}/{version}")).await.ok()?;
+    let resources = json::list(&list, &["resources"]);
+    let resource = resources.iter().find(|r| r["kind"] == kind && !json::text(r, &["name"]).contains('/'))?;
+    Some(Declared {
+        group: group.to_owned(),
+        versions: vec![version.to_owned()],
+        plural: json::text(resource, &["name"]).to_owned(),
+        kind: kind.to_owned(),
+    })
+}
