@@ -14,6 +14,7 @@ pub mod gc;
 pub mod job;
 pub mod namespace;
 pub mod node;
+pub mod operators;
 pub mod pod;
 pub mod pod_control;
 pub mod podgc;
@@ -39,11 +40,18 @@ pub struct Options {
     pub nodes: bool,
     /// How long events stay after they were last written.
     pub event_ttl: Duration,
+    /// Simulated operators.
+    pub operators: Vec<&'static operators::Operator>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { namespaces: NamespaceOptions::default(), nodes: false, event_ttl: event_ttl::DEFAULT_TTL }
+        Self {
+            namespaces: NamespaceOptions::default(),
+            nodes: false,
+            event_ttl: event_ttl::DEFAULT_TTL,
+            operators: Vec::new(),
+        }
     }
 }
 
@@ -77,6 +85,9 @@ impl Controllers {
         start.one(claims::ClaimController::new);
         start.one(volumes::VolumeController::new);
         start.one(disruption::DisruptionController::new);
+        for operator in options.operators {
+            start.one(move |c, t| operators::OperatorController::new(c, t, operator));
+        }
         if options.nodes {
             start.one(node::NodeLifecycle::new);
             start.one(node::eviction::TaintEviction::new);

@@ -98,6 +98,7 @@ impl Place {
                 speed,
                 event_ttl,
                 requests_in_flight: DEFAULT_SEATS,
+                operators: Vec::new(),
             };
             let plane = Plane::start(&settings).await?;
             (Arc::clone(&plane.server), Some(plane))

@@ -52,6 +52,12 @@ pub async fn install(api: &Api) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Installs the definition of a kind of jobs, unless the user has installed one.
+pub async fn install_kind(api: &Api, definition: &Value) -> anyhow::Result<()> {
+    let name = json::name(definition);
+    one(api, DEFINITIONS, definition).await.with_context(|| format!("installing {name}"))
+}
+
 async fn one(api: &Api, resource: Resource, object: &Value) -> anyhow::Result<()> {
     let mut wanted = object.clone();
     let mark = mark(object);

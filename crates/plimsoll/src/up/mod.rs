@@ -20,6 +20,7 @@ use plimsoll_apiserver::http::listener;
 use plimsoll_apiserver::http::tls::Credentials;
 use plimsoll_apiserver::private;
 use plimsoll_apiserver::store::{Directory, Store};
+use plimsoll_controllers::operators::{OPERATORS, Operator};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -91,6 +92,7 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
         requests_in_flight: (args.max_requests_inflight + args.max_mutating_requests_inflight) as usize,
         engine,
         speed: Some(args.speed),
+        operators: operators(&args.with),
     };
     let start = serve(&args, &settings, &credentials, listener, nodes, began);
     let ended = tokio::select! {
@@ -109,6 +111,12 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
     // Writes that are acknowledged and not yet on disk.
     stop::waiting("the journal", store.close()).await;
     ended
+}
+
+/// The simulated operators of these names; `all` are all.
+fn operators(names: &[String]) -> Vec<&'static Operator> {
+    let chosen = |operator: &&Operator| names.iter().any(|name| name == "all" || name == operator.choice);
+    OPERATORS.iter().filter(chosen).collect()
 }
 
 /// Locks the data directory.

@@ -15,6 +15,7 @@ use plimsoll_client::Clock;
 use plimsoll_client::Supervisor;
 use plimsoll_controllers::Controllers;
 use plimsoll_controllers::namespace::NamespaceOptions;
+use plimsoll_controllers::operators::Operator;
 use plimsoll_runtime::api::Api;
 use plimsoll_runtime::cache::Cache;
 use plimsoll_runtime::lease::Claim;
@@ -53,6 +54,8 @@ pub struct Settings {
     pub requests_in_flight: usize,
     /// Factor of simulated time; `None`: nodes without kubelets.
     pub speed: Option<f64>,
+    /// Simulated operators, whose kinds are served.
+    pub operators: Vec<&'static Operator>,
 }
 
 /// A running control plane.
@@ -103,11 +106,15 @@ impl Plane {
                 // Without kubelets no node would ever report.
                 nodes: settings.speed.is_some(),
                 event_ttl: settings.event_ttl,
+                operators: settings.operators.clone(),
             },
         );
         let api = Api::direct(Arc::new(Embedded(server.service())), "plimsoll");
         if settings.kueue {
             super::definitions::install(&api).await?;
+        }
+        for operator in &settings.operators {
+            super::definitions::install_kind(&api, &operator.definition()).await?;
         }
         let runtime = match &settings.engine {
             Some(engine) => {

@@ -5,7 +5,7 @@
 use crate::common::{Up, condition, job, resource};
 use plimsoll_api::json;
 use plimsoll_runtime::api::{
-    JOB_SETS, JOBS, MPI_JOBS, PYTORCH_JOBS, PatchKind, RAY_JOBS, Resource, WORKLOADS,
+    JOB_SETS, JOBS, LEADER_WORKER_SETS, MPI_JOBS, PYTORCH_JOBS, PatchKind, RAY_JOBS, Resource, WORKLOADS,
 };
 use serde_json::{Value, json};
 
@@ -221,6 +221,86 @@ async fn jobs_of_every_kind_start_with_what_was_assigned_and_finish() {
         })
         .await;
     }
+}
+
+/// A job of each kind that has a simulated operator, which ends by itself: its resource, its spec, and where its status says
+/// that it has ended.
+fn ending_jobs() -> Vec<(Resource, Value, &'static str, &'static str)> {
+    let work = || {
+        let container = json!({"name": "work", "image": "busybox", "command": ["sleep", "2"],
+            "resources": {"requests": {"cpu": "1"}}});
+        json!({"spec": {"restartPolicy": "Never", "containers": [container]}})
+    };
+    let replica = |n: u32| json!({"replicas": n, "restartPolicy": "Never", "template": work()});
+    let rank = |name: &str, n: u32| json!({"name": name, "replicas": n, "template": {"spec": {"parallelism": 1, "template": work()}}});
+    let forever = || {
+        let container = json!({"name": "ray", "image": "rayproject/ray", "command": ["sleep", "infinity"],
+            "resources": {"requests": {"cpu": "1"}}});
+        json!({"spec": {"containers": [container]}})
+    };
+    let ray = json!({"headGroupSpec": {"template": forever()},
+        "workerGroupSpecs": [{"groupName": "w", "replicas": 1, "template": forever()}]});
+    vec![
+        (JOB_SETS, json!({"replicatedJobs": [rank("leader", 1), rank("workers", 2)]}), "Completed", ""),
+        (
+            PYTORCH_JOBS,
+            json!({"pytorchReplicaSpecs": {"Master": replica(1), "Worker": replica(2)}}),
+            "Succeeded",
+            "",
+        ),
+        (
+            MPI_JOBS,
+            json!({"mpiReplicaSpecs": {"Launcher": replica(1), "Worker": replica(2)}}),
+            "Succeeded",
+            "",
+        ),
+        (
+            RAY_JOBS,
+            json!({"rayClusterSpec": ray, "shutdownAfterJobFinishes": true, "entrypoint": "sleep 2",
+                "submitterPodTemplate": work()}),
+            "",
+            "Complete",
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_simulated_operators_jobs_run_to_their_end() {
+    let up = Up::start(&["--speed", "10", "--with", "all"]).await;
+    up.apply(QUEUE).await;
+    for (of, spec, ..) in ending_jobs() {
+        let object = json!({"apiVersion": of.api_version, "kind": of.kind, "spec": spec,
+            "metadata": {"name": "j", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "main"}}});
+        up.until("its kind is served", async |up| create(up, of, &object).await.ok()).await;
+    }
+    for (of, _, condition_type, deployment) in ending_jobs() {
+        up.until_shown(&format!("the {} ends", of.kind), async |up| {
+            let job = up.get(of, "team", "j").await;
+            let done = match condition_type {
+                "" => job["status"]["jobDeploymentStatus"] == deployment,
+                kind => json::is_true(&job, kind),
+            };
+            done.then_some(()).ok_or(job.to_string())
+        })
+        .await;
+    }
+    up.until_shown("all workloads are finished", async |up| {
+        let all = up.list(WORKLOADS).await;
+        let open = all.iter().find(|w| condition(w, "Finished").1 != "Succeeded");
+        open.map_or(Ok(()), |w| Err(w.to_string()))
+    })
+    .await;
+    // A set of groups serves, with a workload for each.
+    let serving = json!({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet",
+        "metadata": {"name": "serve", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "main"}},
+        "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "workerTemplate": {"spec": {"containers": [
+            {"name": "c", "image": "i", "command": ["sleep", "infinity"], "resources": {"requests": {"cpu": "1"}}}]}}}}});
+    create(&up, LEADER_WORKER_SETS, &serving).await.unwrap();
+    up.until_shown("both groups are ready", async |up| {
+        let set = up.get(LEADER_WORKER_SETS, "team", "serve").await;
+        (set["status"]["readyReplicas"] == 2).then_some(()).ok_or(set.to_string())
+    })
+    .await;
 }
 
 const TRAINS: Resource = Resource { api_version: "example.com/v1", plural: "trains", kind: "Train" };

@@ -11,6 +11,7 @@ mod extenders;
 mod faults;
 mod guests;
 mod job_kinds;
+mod kueue_examples;
 mod logging;
 mod plugins;
 mod quickstart;

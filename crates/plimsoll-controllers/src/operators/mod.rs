@@ -1,0 +1,178 @@
+//! Simulated operators of the kinds of jobs that CustomResourceDefinitions add (`plimsoll up --with`): replicas become pods,
+//! and statuses and conditions follow them.
+//!
+//! An [`Operator`] is a row of a table with pure functions ([`ray`], [`kubeflow`], …): which pods an object wants, and its
+//! status by what became of them. [`OperatorController`] carries it out for all of them. Real operators do much more;
+//! these do what queueing and its users see.
+
+mod job_set;
+mod kubeflow;
+mod leader_worker_set;
+mod plan;
+mod ray;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use plimsoll_apimachinery::meta::Meta;
+use plimsoll_client::informer::parse;
+use plimsoll_client::{
+    Client, Clock, Controller, Deletion, Informer, Outcome, Resource, Target, WorkQueue, resources,
+};
+use plimsoll_state::Time;
+use serde_json::{Value, json};
+use tokio::sync::watch::Receiver;
+
+use crate::apps::replicaset::write_status;
+use crate::pod::{Pod, by_owner};
+use plan::{Plan, Role, State};
+
+/// What is simulated of a kind.
+#[derive(Debug)]
+pub struct Operator {
+    /// Name by which users choose it; several kinds may have the same.
+    pub choice: &'static str,
+    /// The resource.
+    pub resource: Resource,
+    /// The kind.
+    pub kind: &'static str,
+    /// Texts in its spec that its definition sets by default.
+    defaults: &'static [(&'static str, &'static str)],
+    /// Path of the flag that suspends an object; empty: there is none.
+    suspend: &'static [&'static str],
+    /// The pods that an object wants.
+    roles: fn(&Value) -> Vec<Role>,
+    /// The status of an object with these pods.
+    status: fn(&State<'_>) -> Value,
+    /// Whether an object has ended: its pods that still run are deleted.
+    ended: fn(&Value) -> bool,
+}
+
+/// All operators.
+pub static OPERATORS: [Operator; 11] = [
+    job_set::JOB_SET,
+    kubeflow::PYTORCH_JOB,
+    kubeflow::TF_JOB,
+    kubeflow::XGBOOST_JOB,
+    kubeflow::PADDLE_JOB,
+    kubeflow::JAX_JOB,
+    kubeflow::MPI_JOB,
+    ray::RAY_CLUSTER,
+    ray::RAY_JOB,
+    ray::RAY_SERVICE,
+    leader_worker_set::LEADER_WORKER_SET,
+];
+
+/// The names of all operators.
+pub fn names() -> BTreeSet<&'static str> {
+    OPERATORS.iter().map(|operator| operator.choice).collect()
+}
+
+impl Operator {
+    /// The definition of its kind: any fields, and a status of its own.
+    pub fn definition(&self) -> Value {
+        let (group, plural) = (&self.resource.group, &self.resource.plural);
+        let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let mut spec = any.clone();
+        for (field, value) in self.defaults {
+            spec["properties"][*field] = json!({"type": "string", "default": value});
+        }
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
+                "spec": spec, "status": any}});
+        let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.{group}")},
+            "spec": {"group": group, "scope": "Namespaced",
+                "names": {"plural": plural, "singular": self.kind.to_lowercase(), "kind": self.kind,
+                    "listKind": format!("{}List", self.kind)},
+                "versions": [{"name": self.resource.version, "served": true, "storage": true,
+                    "subresources": {"status": {}}, "additionalPrinterColumns": [age],
+                    "schema": {"openAPIV3Schema": schema}}]},
+        })
+    }
+}
+
+/// Carries out what an operator plans.
+pub struct OperatorController {
+    operator: &'static Operator,
+    client: Arc<dyn Client>,
+    clock: Clock,
+    objects: Informer<Value>,
+    pods: Informer<Pod>,
+}
+
+impl OperatorController {
+    /// The controller, not running yet.
+    pub fn new(client: Arc<dyn Client>, clock: Clock, operator: &'static Operator) -> Self {
+        let reader = Arc::clone(client.reader());
+        Self {
+            objects: Informer::decoding(&reader, &operator.resource.storage, parse),
+            pods: Informer::new(&reader, &resources::PODS.storage, by_owner),
+            operator,
+            client,
+            clock,
+        }
+    }
+
+    async fn sync_object(&self, key: &str) -> Outcome {
+        let Some(object) = self.objects.get(key) else { return Ok(None) };
+        let Ok(meta) = serde_json::from_value::<Meta>(object["metadata"].clone()) else { return Ok(None) };
+        if meta.deletion_timestamp.is_some() {
+            return Ok(None);
+        }
+        let pods = self.pods.indexed(&meta.uid);
+        let now = Time::from_seconds(self.clock.now().as_second());
+        let Plan { create, delete, status } = plan::plan(self.operator, &object, &pods, now);
+        for pod in delete {
+            let target = Target::object(&resources::PODS, &meta.namespace, &pod.metadata.name);
+            match self.client.delete(target, Deletion::of_uid(&pod.metadata.uid)).await {
+                Err(error) if error.code != 404 => return Err(error),
+                _ => {}
+            }
+        }
+        for pod in create {
+            match self.client.create(Target::create(&resources::PODS, &meta.namespace), pod).await {
+                // One of this name is not gone yet, or not seen yet.
+                Err(error) if error.reason != "AlreadyExists" => return Err(error),
+                _ => {}
+            }
+        }
+        if let Some(status) = status {
+            write_status(&*self.client, &self.operator.resource, &meta, status).await?;
+        }
+        Ok(None)
+    }
+}
+
+impl Controller for OperatorController {
+    fn name(&self) -> &'static str {
+        self.operator.kind
+    }
+
+    fn signals(&self) -> Vec<Receiver<u64>> {
+        vec![self.objects.signal(), self.pods.signal()]
+    }
+
+    fn refresh(&self, queue: &mut WorkQueue, _now: Timestamp) {
+        self.objects.refresh(|seen| queue.add(seen.path));
+        let kind = self.operator.kind;
+        self.pods.refresh(|seen| {
+            for pod in [seen.old, seen.new].into_iter().flatten() {
+                if let Some(owner) = pod.metadata.controller().filter(|owner| owner.kind == kind) {
+                    queue.add(&format!("{}/{}", pod.metadata.namespace, owner.name));
+                }
+            }
+        });
+    }
+
+    fn sync<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Outcome> {
+        Box::pin(self.sync_object(key))
+    }
+}
