@@ -225,7 +225,17 @@ pub fn restore(template: &mut Value, podset: &Value) {
 /// Whether two lists of podsets describe the same workload (Kueue `equality.ComparePodSetSlices`). Tolerations are not
 /// compared once admitted, because the admission adds some.
 pub fn equivalent(a: &[Value], b: &[Value], ignore_tolerations: bool) -> bool {
-    let part = |p: &Value, key: &str| p["template"]["spec"][key].clone();
+    // The definition of Workloads has this default, and that of a job need not.
+    let part = |p: &Value, key: &str| {
+        let mut part = p["template"]["spec"][key].clone();
+        let containers = part.as_array_mut().into_iter().flatten();
+        for port in containers.filter_map(|c| c.get_mut("ports")?.as_array_mut()).flatten() {
+            if let Some(port) = port.as_object_mut() {
+                port.entry("protocol").or_insert_with(|| json!("TCP"));
+            }
+        }
+        part
+    };
     let same = |a: &Value, b: &Value, key: &str| {
         let (a, b) = (part(a, key), part(b, key));
         let empty = |v: &Value| v.is_null() || v.as_array().is_some_and(Vec::is_empty);
