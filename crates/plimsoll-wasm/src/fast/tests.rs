@@ -519,6 +519,7 @@ fn memory_is_bounded() {
     assert_eq!(wasm.score(&Seen::default(), &mut table, &[0, 2]), Ok(vec![0, 0]));
     // Columns that don't fit into the memory of a guest are its error, not the host's.
     table.grow(17 << 20);
+    wasm.changed(None);
     let error = wasm.score(&Seen::default(), &mut table, &[0]).unwrap_err();
     assert!(error.starts_with("wasm: alloc returned"), "{error}");
 }
