@@ -1,6 +1,7 @@
 //! `cargo xtask simulate --mutations [NAME…]`: takes one mend after the other out of the sources, and has the simulator find that
 //! out by seeds. The mutations are the files of `crates/plimsoll-sim/mutations`: why, the source after `---`, what is there
-//! now, and after `+++` what is there instead. A mutation that no seed finds says what the simulator does not look for.
+//! now, and after `+++` what is there instead. One whose first line ends with `(--joint)` is for seeds of joint admission. A
+//! mutation that no seed finds says what the simulator does not look for.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,19 +14,27 @@ const DIRECTORY: &str = "crates/plimsoll-sim/mutations";
 /// Seeds that each mutation has to be found by.
 const SEEDS: &[&str] = &["--from", "2026112200000", "--seeds", "400", "--no-shrink"];
 
+/// The same for mutations of joint admission.
+const JOINT_SEEDS: &[&str] = &["--joint", "--seeds", "60", "--no-shrink"];
+/// How the first line of those ends.
+const JOINT: &str = "(--joint)";
+
 /// A mutation.
 #[derive(Debug, PartialEq, Eq)]
 struct Mutation<'a> {
     file: &'a str,
     from: &'a str,
     to: &'a str,
+    seeds: &'static [&'static str],
 }
 
 fn parse(text: &str) -> Option<Mutation<'_>> {
-    let (_, rest) = text.split_once("--- ")?;
+    let (why, rest) = text.split_once("--- ")?;
+    let joint = why.lines().next().is_some_and(|line| line.ends_with(JOINT));
+    let seeds = if joint { JOINT_SEEDS } else { SEEDS };
     let (file, rest) = rest.split_once('\n')?;
     let (from, to) = rest.split_once("\n+++\n")?;
-    Some(Mutation { file, from, to: to.strip_suffix('\n').unwrap_or(to) })
+    Some(Mutation { file, from, to: to.strip_suffix('\n').unwrap_or(to), seeds })
 }
 
 /// A source that has a mutation until this is dropped.
@@ -70,7 +79,8 @@ pub fn run(root: &Path, names: &[String]) -> Result<()> {
         let mutated = Mutated::new(root, &mutation)?;
         let program = example::build(root, "simulate", &["--package", "plimsoll-sim", "--release"])?;
         drop(mutated);
-        let status = Command::new(program).args(SEEDS).stdout(Stdio::null()).status().context("simulate")?;
+        let status =
+            Command::new(program).args(mutation.seeds).stdout(Stdio::null()).status().context("simulate")?;
         println!("{}: {}", name(file), if status.success() { "not found" } else { "found" });
         if status.success() {
             missed.push(name(file));

@@ -1,7 +1,9 @@
 //! Runs seeds until a number of them or a time is over: `cargo xtask simulate` builds and starts it.
 //!
-//! `simulate [--seeds N] [--minutes M] [--from SEED] [--threads N] [--file FILE] [--trace] [--print] [--no-shrink]
+//! `simulate [--seeds N] [--minutes M] [--from SEED] [--threads N] [--joint] [--file FILE] [--trace] [--print] [--no-shrink]
 //! [--endings DIRECTORY [--every N]]`
+//!
+//! With `--joint` the seeds are those of scenarios of joint admission, which have bounds.
 //!
 //! With `--endings` the process ends after each step (or each `N`th) of each scenario of the directory, in each of the
 //! ways in which it may end.
@@ -15,6 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use plimsoll_sim::run::{ending_everywhere, run, traced};
+use plimsoll_sim::scenario::joint::joint;
 use plimsoll_sim::scenario::{Ending, Profile, Scenario, generate};
 use plimsoll_sim::shrink::shrink;
 
@@ -29,12 +32,20 @@ struct Arguments {
     minutes: f64,
     from: u64,
     threads: usize,
+    joint: bool,
     file: Option<String>,
     trace: bool,
     print: bool,
     shrink: bool,
     endings: Option<String>,
     every: usize,
+}
+
+impl Arguments {
+    /// The scenario of a seed.
+    fn scenario(&self, seed: u64) -> Scenario {
+        if self.joint { joint(seed) } else { generate(seed, Profile::default()) }
+    }
 }
 
 fn arguments() -> Result<Arguments, String> {
@@ -44,6 +55,7 @@ fn arguments() -> Result<Arguments, String> {
         minutes: 2.0,
         from: 0,
         threads,
+        joint: false,
         file: None,
         trace: false,
         print: false,
@@ -76,6 +88,7 @@ fn arguments() -> Result<Arguments, String> {
             "--every" => {
                 out.every = value()?.parse().map_err(|_| format!("the value of {flag} is no number"))?;
             }
+            "--joint" => out.joint = true,
             "--trace" => out.trace = true,
             "--print" => out.print = true,
             "--no-shrink" => out.shrink = false,
@@ -96,7 +109,7 @@ fn main() -> ExitCode {
     // A panic is a failure of its seed, and shown with it.
     std::panic::set_hook(Box::new(|_| {}));
     if arguments.print {
-        print!("{}", generate(arguments.from, Profile::default()).to_text());
+        print!("{}", arguments.scenario(arguments.from).to_text());
         return ExitCode::SUCCESS;
     }
     match (&arguments.file, &arguments.endings) {
@@ -198,7 +211,7 @@ fn many(arguments: &Arguments) -> ExitCode {
                         break;
                     }
                     let seed = arguments.from + i;
-                    let scenario = generate(seed, Profile::default());
+                    let scenario = arguments.scenario(seed);
                     let outcome = run(&scenario);
                     steps.fetch_add(outcome.steps, Ordering::Relaxed);
                     let seconds = u64::try_from(outcome.took.seconds()).unwrap_or(0);

@@ -6,6 +6,7 @@
 //! - [`process`]: the asynchronous shell of `plimsoll run` around the product's own code; it can end at any step.
 //! - [`users`]: who works with the cluster; [`cluster`]: the controllers and kubelets it has anyway.
 //! - [`check`]: what must hold after every step, recounted from the objects.
+//! - [`measure`]: what jobs got of the nodes, and when.
 //! - [`world`] plays them; [`run`](run::run) runs a scenario and [`shrink`](shrink::shrink) makes one that fails short.
 //!
 //! The same scenario gives the same run, byte for byte.
@@ -15,7 +16,9 @@ pub mod api;
 pub mod check;
 pub mod cluster;
 pub mod dice;
+pub mod measure;
 pub mod network;
+pub mod outcome;
 pub mod process;
 pub mod run;
 pub mod scenario;

@@ -380,6 +380,9 @@ impl Users {
     fn must_run(&self, local_queue: &str, size: i64) -> bool {
         let number = local_queue.strip_prefix('l').and_then(|n| n.parse::<usize>().ok());
         let queue = number.and_then(|n| self.plan.queues.get(n));
+        if self.settings.gangs {
+            return queue.is_some();
+        }
         queue.is_some_and(|q| size <= SMALL.min(q.quota.quotas[0].nominal))
     }
 

@@ -16,13 +16,17 @@ use crate::api::{Kind, list, name_of, text};
 use crate::check::{Checkers, Rule, Violation};
 use crate::cluster::Cluster;
 use crate::dice::{Dice, Draw};
+use crate::measure::Measure;
 use crate::network::Network;
+pub use crate::outcome::Outcome;
 use crate::process::{Known, Process};
 use crate::scenario::{Ending, Faults, Operation, Scenario};
 use crate::users::{START, Users};
 
 /// Steps of the longest run.
 const LONGEST: u64 = 400_000;
+/// The same where all that gangs do is measured.
+const LONGEST_MEASURED: u64 = 10_000_000;
 /// What a run may take after the calm, besides the time of all its jobs one after the other.
 const BOUND: Duration = Duration::from_seconds(1_200);
 /// How often users look at what they have.
@@ -52,6 +56,8 @@ pub struct World {
     users: Users,
     cluster: Cluster,
     checkers: Checkers,
+    /// What gangs get of the nodes, where they are gangs.
+    measured: Option<Measure>,
     /// Changes of each kind that were looked at.
     seen: BTreeMap<Kind, usize>,
     /// Quotas as the process knew them in its former lives.
@@ -68,26 +74,6 @@ pub struct World {
     trace: Option<Vec<String>>,
 }
 
-/// How a run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// Steps.
-    pub steps: u64,
-    /// Virtual time.
-    pub took: Duration,
-    /// What went wrong.
-    pub violation: Option<Violation>,
-    /// Sum over everything the API server ever held: equal in equal runs.
-    pub digest: u64,
-    /// How long workloads that had quota waited for nodes at most, by priority.
-    pub waited_for_nodes: BTreeMap<i64, Duration>,
-    /// How many pods the scheduler once had no node for.
-    pub unschedulable: usize,
-    /// How many workloads were preempted, and the longest time between a preemption and the start of the workload that it
-    /// was for.
-    pub preemptions: (usize, Duration),
-}
-
 impl World {
     /// A world before its first step.
     pub fn new(scenario: Scenario, trace: bool) -> Self {
@@ -95,7 +81,8 @@ impl World {
         let process = Process::new(0, 0, scenario.settings);
         let standby = scenario.settings.standby.then(|| Process::standby(1, 1, scenario.settings));
         let users = Users::new(scenario.seed, scenario.settings, scenario.plan.clone());
-        let cluster = Cluster::new(scenario.seed);
+        let cluster = Cluster::new(scenario.seed, scenario.settings.gangs);
+        let measured = scenario.settings.gangs.then(Measure::default);
         let checkers = Checkers::new(&scenario.settings);
         let mut world = Self {
             scenario,
@@ -105,6 +92,7 @@ impl World {
             users,
             cluster,
             checkers,
+            measured,
             seen: BTreeMap::new(),
             past: BTreeMap::new(),
             vacant: START,
@@ -136,7 +124,9 @@ impl World {
                 Err(violation) => break Some(violation),
             }
         };
-        Outcome { violation, ..self.outcome() }
+        let outcome = self.outcome();
+        let violation = violation.or_else(|| outcome.beyond(&self.scenario.bounds));
+        Outcome { violation, ..outcome }
     }
 
     /// How the run stands.
@@ -151,6 +141,7 @@ impl World {
             waited_for_nodes,
             unschedulable: self.checkers.unschedulable(),
             preemptions: self.checkers.preemptions(self.network.now()),
+            measured: self.measured.clone(),
         }
     }
 
@@ -182,7 +173,8 @@ impl World {
         if self.process.stopping && !self.process.writes() {
             self.end(Ending::HandOver);
         }
-        if self.steps > LONGEST {
+        let longest = if self.measured.is_some() { LONGEST_MEASURED } else { LONGEST };
+        if self.steps > longest {
             return Err(Violation::new(Rule::Endless, format!("{} steps", self.steps)));
         }
         if counted && self.process.is_idle(&self.network) {
@@ -369,6 +361,9 @@ impl World {
                     },
                 );
                 self.checkers.changed(kind, &change, known, self.network.now())?;
+                if let Some(measured) = &mut self.measured {
+                    measured.changed(kind, &change, self.network.now());
+                }
                 let runs = self.checkers.held(&name_of(&change.object)).is_some_and(crate::check::Held::runs);
                 self.users.changed(kind, &change, runs, &mut self.network);
                 self.cluster.changed(kind, &change, &mut self.network);

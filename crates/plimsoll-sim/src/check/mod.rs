@@ -63,6 +63,8 @@ pub enum Rule {
     Usage,
     /// What can run runs within a bound, once the faults have ended.
     Liveness,
+    /// Nothing waits longer than the scenario says, and no pod of an admitted workload waits for a node.
+    Waiting,
     /// A run comes to its end.
     Endless,
     /// The product does not panic, and its own checks hold.

@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_job_makes_its_pods_unless_it_is_suspended_and_takes_them_along() {
         let mut network = Network::new(1, Faults::default(), Time::from_seconds(1));
-        let mut cluster = Cluster::new(1);
+        let mut cluster = Cluster::new(1, false);
         let template = json!({"spec": {"containers": [{"name": "main"}]}});
         let job = json!({"metadata": {"namespace": NAMESPACE, "name": "j"},
             "spec": {"suspend": true, "parallelism": 2, "template": template}});

@@ -7,9 +7,9 @@ use plimsoll_kubelet::{Kubelet, Options, Write};
 use plimsoll_state::Time;
 use serde_json::{Value, json};
 
-use super::Cluster;
+use super::{Cluster, owner};
 use crate::agenda::Event;
-use crate::api::{Kind, Name, Request, Style, is_true, name_of, text, uid};
+use crate::api::{Kind, Name, Request, Style, deleting, is_true, name_of, text, uid};
 use crate::network::Network;
 use crate::scenario::objects::NAMESPACE;
 
@@ -43,8 +43,11 @@ impl Cluster {
             self.kubelets.machine.forget_pod(uid(&pod));
             return collect(&pod, network);
         }
-        if let Ok(view) = serde_json::from_value::<PodView>((*pod).clone()) {
-            self.kubelets.machine.handle_pod(now.0, view);
+        let pods = if self.gangs { gang(pod, network) } else { vec![pod] };
+        for pod in pods {
+            if let Ok(view) = serde_json::from_value::<PodView>((*pod).clone()) {
+                self.kubelets.machine.handle_pod(now.0, view);
+            }
         }
         self.wake_kubelets(network);
     }
@@ -97,6 +100,27 @@ impl Cluster {
         self.wake_kubelets(network);
         true
     }
+}
+
+/// The pods of a Job that start together, once all of them have nodes: none before, unless the pod is to go.
+fn gang(pod: Arc<Value>, network: &Network) -> Vec<Arc<Value>> {
+    if deleting(&pod) || text(&pod, &["status", "phase"]) != "Pending" {
+        return vec![pod];
+    }
+    let Some((job, job_uid)) = owner(&pod) else { return vec![pod] };
+    let pods = network.api.get(Kind::Job, NAMESPACE, job).and_then(|j| j["spec"]["parallelism"].as_u64());
+    let placed = |p: &&Arc<Value>| {
+        owner(p) == Some((job, job_uid))
+            && !deleting(p)
+            && !text(p, &["spec", "nodeName"]).is_empty()
+            && text(p, &["status", "phase"]) != "Failed"
+    };
+    let mut placed: Vec<Arc<Value>> = network.api.all(Kind::Pod).filter(placed).cloned().collect();
+    if (placed.len() as u64) < pods.unwrap_or(1) {
+        return Vec::new();
+    }
+    placed.retain(|p| text(p, &["status", "phase"]) == "Pending");
+    placed
 }
 
 /// Deletes a pod whose node is gone; it has failed then (Kubernetes `pkg/controller/podgc/gc_controller.go`,

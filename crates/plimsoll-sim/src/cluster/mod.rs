@@ -34,6 +34,8 @@ pub struct Cluster {
     succeeded: BTreeMap<String, BTreeSet<String>>,
     kubelets: Kubelets,
     claims: Claims,
+    /// Whether the pods of a Job run only while all of them have nodes.
+    gangs: bool,
 }
 
 /// The Job that owns an object: its name and UID.
@@ -66,9 +68,10 @@ fn collect_owned(network: &mut Network) {
 }
 
 impl Cluster {
-    /// A cluster without nodes.
-    pub fn new(seed: u64) -> Self {
+    /// A cluster without nodes. `gangs`: whether the pods of a Job run only while all of them have nodes.
+    pub fn new(seed: u64, gangs: bool) -> Self {
         Self {
+            gangs,
             dice: Dice::new(seed).about("cluster"),
             looks: 0,
             jobs: BTreeSet::new(),

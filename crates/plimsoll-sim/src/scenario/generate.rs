@@ -4,7 +4,7 @@
 use plimsoll_state::rng::Rng;
 
 use super::{
-    Ending, Faults, Form, JobSpec, NodeSpec, Operation, Plan, QueueSpec, Quota, QuotaSpec, Scenario,
+    Bounds, Ending, Faults, Form, JobSpec, NodeSpec, Operation, Plan, QueueSpec, Quota, QuotaSpec, Scenario,
     Settings, Stop, Timed, features,
 };
 use crate::dice::{Dice, Draw};
@@ -62,7 +62,9 @@ pub fn generate(seed: u64, profile: Profile) -> Scenario {
     let crash_after = rng.chance(200).then(|| u64::try_from(rng.range(1, 800)).unwrap_or(1));
     let ending = ending(&mut rng);
     let settings = Settings { standby: rng.chance(400), ..settings };
-    let mut scenario = Scenario { seed, settings, faults, plan, calm, crash_after, ending, operations };
+    let bounds = Bounds::default();
+    let mut scenario =
+        Scenario { seed, settings, faults, plan, calm, crash_after, ending, bounds, operations };
     features::add(&mut scenario);
     scenario
 }
@@ -84,6 +86,8 @@ fn settings(rng: &mut Rng) -> Settings {
         extender: None,
         standby: false,
         devices: false,
+        flavored: false,
+        gangs: false,
     }
 }
 

@@ -1,16 +1,20 @@
 //! What a run is made of, as data: settings, faults, the cluster as it is planned, and what happens when. A scenario
 //! says everything about a run; the same scenario gives the same run. Times are milliseconds since its start.
 
+mod bounds;
 pub mod devices;
 pub mod extensions;
 mod features;
 mod generate;
+pub mod joint;
+pub mod load;
 mod names;
 pub mod objects;
 mod text;
 
 use serde::{Deserialize, Serialize};
 
+pub use bounds::Bounds;
 pub use devices::Claims;
 pub use extensions::{After, ExtenderSpec, Outcome, Over, WindowSpec};
 pub use generate::{Profile, generate};
@@ -36,6 +40,9 @@ pub struct Scenario {
     /// How it ends then.
     #[serde(default)]
     pub ending: Ending,
+    /// What the run has to keep to besides the rules.
+    #[serde(default, skip_serializing_if = "Bounds::is_none")]
+    pub bounds: Bounds,
     /// What happens until then, in order of time. Written on lines of their own.
     #[serde(skip)]
     pub operations: Vec<Timed>,
@@ -85,6 +92,12 @@ pub struct Settings {
     /// Whether there are devices, and claims for them.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub devices: bool,
+    /// Whether nodes belong to flavors: those of even racks to `f0`, the others to `f1`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub flavored: bool,
+    /// Whether the pods of a Job run only while all of them have nodes, and every job has to run in the end.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub gangs: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
@@ -268,6 +281,9 @@ pub struct JobSpec {
     pub topology: u8,
     /// How long it runs once admitted, in milliseconds.
     pub runs: i64,
+    /// How long its pods take to start, in milliseconds; 0: as the kubelets have it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub starts: i64,
     /// Which job it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<After>,

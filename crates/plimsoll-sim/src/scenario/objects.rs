@@ -1,6 +1,6 @@
 //! Objects of the API as the scenario wants them.
 
-use plimsoll_kubelet::kubelet::DURATION;
+use plimsoll_kubelet::kubelet::{DURATION, START_DELAY};
 use plimsoll_state::Time;
 use serde_json::{Value, json};
 
@@ -18,6 +18,8 @@ const PROVISIONING: &str = "provisioning";
 pub const CHECK: &str = "check";
 /// Topology levels, coarse to fine.
 pub const LEVELS: [&str; 2] = ["rack", "kubernetes.io/hostname"];
+/// Label of nodes that belong to a flavor.
+const FLAVOR: &str = "flavor";
 /// Pods that a node can run.
 const PODS: i64 = 20;
 
@@ -35,7 +37,11 @@ pub fn topology() -> Value {
 
 /// A flavor; the first one has the topology.
 pub fn flavor(flavor: usize, settings: &Settings) -> Value {
-    let mut out = json!({"metadata": {"name": FLAVORS.get(flavor).copied().unwrap_or("f")}, "spec": {}});
+    let name = FLAVORS.get(flavor).copied().unwrap_or("f");
+    let mut out = json!({"metadata": {"name": name}, "spec": {}});
+    if settings.flavored {
+        out["spec"]["nodeLabels"] = json!({FLAVOR: name});
+    }
     if settings.topology && flavor == 0 {
         out["spec"]["topologyName"] = json!("t");
     }
@@ -149,7 +155,7 @@ pub fn cohort(cohort: usize, s: &QuotaSpec) -> Value {
     json!({"metadata": {"name": format!("k{cohort}")}, "spec": spec})
 }
 
-/// A node.
+/// A node, which has the label of a flavor whether flavors select it or not.
 pub fn node(node: usize, s: &NodeSpec, now: Time) -> Value {
     let amounts = json!({"cpu": s.cpus.to_string(), "pods": PODS.to_string(), "memory": "64Gi"});
     let name = node_name(node);
@@ -159,7 +165,9 @@ pub fn node(node: usize, s: &NodeSpec, now: Time) -> Value {
     let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
     let taints = if s.ready { json!([]) } else { json!([taint]) };
     json!({
-        "metadata": {"name": name, "labels": {rack: format!("r{}", s.rack), host: name}},
+        "metadata": {
+            "name": name, "labels": {rack: format!("r{}", s.rack), host: name, FLAVOR: FLAVORS[s.rack % 2]},
+        },
         "spec": {"taints": taints},
         "status": {
             "capacity": amounts, "allocatable": amounts,
@@ -197,6 +205,9 @@ pub fn class_of(priority: i32) -> String {
 /// Annotations of the pods of a job: how long they run, and what topology they ask for.
 fn annotations(s: &JobSpec, settings: &Settings) -> Value {
     let mut annotations = json!({DURATION: format!("{}ms", s.runs)});
+    if s.starts > 0 {
+        annotations[START_DELAY] = json!(format!("{}ms", s.starts));
+    }
     if settings.topology {
         let (key, value) = match s.topology {
             0 | 1 => ("kueue.x-k8s.io/podset-unconstrained-topology", "true"),

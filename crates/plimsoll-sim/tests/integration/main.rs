@@ -1,5 +1,6 @@
 //! The simulator, and scenarios of its own for what seeds seldom draw.
 
+mod joint;
 mod preemption;
 mod reservations;
 mod simulation;
