@@ -1,9 +1,11 @@
 //! The one entry into the engine and the two closed enums around it.
 
+use std::collections::BTreeSet;
+
 use plimsoll_queueing::{NodeReservations, Queueing};
 use plimsoll_scheduler::Scheduler;
 use plimsoll_state::model::{Pod, Protection, WorkloadKey};
-use plimsoll_state::reservation::{DryRunId, ReservedNode};
+use plimsoll_state::reservation::{DryRunFailure, DryRunId, ReservedNode};
 use plimsoll_state::{ObjectEvent, Time};
 
 /// What the engine needs to know before the first event.
@@ -46,7 +48,7 @@ impl NodeReservations for Reservations<'_> {
         now: Time,
         workload: &WorkloadKey,
         pods: &[(Pod, usize)],
-    ) -> (DryRunId, Result<(), String>) {
+    ) -> (DryRunId, Result<(), DryRunFailure>) {
         let (run, failure) = self.0.dry_run(now, workload, pods);
         (run, failure.map_or(Ok(()), Err))
     }
@@ -88,6 +90,14 @@ impl NodeReservations for Reservations<'_> {
         self.0.plan_claim(now, workload, pods, before)
     }
 
+    fn planned_on(&self, plan: DryRunId) -> Vec<usize> {
+        self.0.planned_on(plan)
+    }
+
+    fn blockers(&mut self, plan: DryRunId) -> Option<BTreeSet<WorkloadKey>> {
+        self.0.claim_blockers(plan)
+    }
+
     fn take_out(&mut self, workload: Option<&WorkloadKey>) -> usize {
         self.0.take_out(workload)
     }
@@ -120,8 +130,16 @@ impl NodeReservations for Reservations<'_> {
         self.0.take_freed()
     }
 
+    fn take_pods_came(&mut self) -> bool {
+        self.0.take_pods_came()
+    }
+
     fn capacity_version(&self) -> u64 {
         self.0.capacity_version()
+    }
+
+    fn could_help(&mut self, since: u64, pods: &[(Pod, usize)]) -> bool {
+        self.0.could_help(since, pods)
     }
 
     fn whole_version(&self) -> u64 {
@@ -243,10 +261,11 @@ impl Engine {
         [scheduler, queueing].into_iter().flatten().min()
     }
 
-    /// Whether the scheduler freed capacity on nodes that workloads wait for.
+    /// Whether the scheduler freed capacity on nodes that workloads wait for, or pods came that they want to be beside.
     fn nodes_freed_for_waiting(&self) -> bool {
-        self.scheduler.as_ref().is_some_and(Scheduler::has_freed)
-            && self.queueing.as_ref().is_some_and(Queueing::awaits_nodes)
+        let (Some(scheduler), Some(queueing)) = (&self.scheduler, &self.queueing) else { return false };
+        scheduler.has_freed() && queueing.awaits_nodes()
+            || scheduler.have_pods_come() && queueing.awaits_pods()
     }
 
     /// Rebuilds the derived state from the ground state and compares.

@@ -1,8 +1,11 @@
 //! Joint admission as a whole.
 
 mod claims;
+mod equal;
 mod flavors;
+mod overtaking;
 mod preemption;
+mod quota_alone;
 mod world;
 
 use plimsoll_state::ObjectEvent;
@@ -11,9 +14,9 @@ use proptest::prelude::*;
 
 use crate::Event;
 use plimsoll_queueing::cond;
-use plimsoll_state::model::{Pod, PodSpec};
+use plimsoll_state::model::{Pod, PodSpec, Resources};
 use plimsoll_state::time::Duration;
-use world::{World, pod, spec};
+use world::{World, pod, pod_set, spec};
 
 #[test]
 fn a_gang_without_room_waits_whole_and_quota_alone_would_start_half_of_it() {
@@ -232,6 +235,38 @@ fn reservations_that_exceed_their_node_are_released() {
         w.submit("next", 2, 1);
         let whole = if cause == "gets a pod of another scheduler" { 0 } else { 2 };
         assert_eq!((w.bound.len(), w.stuck.len()), (whole, 0), "the node {cause}");
+    }
+}
+
+/// Requests come from limits, from a LimitRange or from a RuntimeClass.
+#[test]
+fn pods_are_tried_with_what_is_filled_in_when_they_are_created() {
+    use plimsoll_queueing::{Event as Queue, LimitRange, LimitRangeItem};
+    let one: Resources = [("cpu".to_owned(), 1)].into();
+    for filled in ["limits", "LimitRange", "RuntimeClass"] {
+        let mut w = World::new(true);
+        w.node("a", 2);
+        let mut set = pod_set("main", 3, 0);
+        let container = &mut set.spec.containers[0];
+        container.requests.clear();
+        match filled {
+            "limits" => container.limits.clone_from(&one),
+            "LimitRange" => {
+                let item = LimitRangeItem { default_request: one.clone(), ..LimitRangeItem::default() };
+                let (namespace, name) = ("n".into(), "defaults".into());
+                let range = LimitRange { namespace, name, container: Some(item), ..LimitRange::default() };
+                w.events.push(Event::Queueing(Queue::LimitRangeUpsert(Box::new(range))));
+            }
+            _ => {
+                set.spec.runtime_class_name = "large".into();
+                w.events.push(Event::Queueing(Queue::RuntimeClassUpsert("large".into(), one.clone())));
+            }
+        }
+        w.run();
+        w.submit_to("c", "gang", 0, vec![set]);
+        assert_eq!(w.reason("gang").0, "WaitingForNodes", "{filled}");
+        w.node("b", 1);
+        assert_eq!(w.admitted(), ["gang"], "{filled}");
     }
 }
 

@@ -154,6 +154,7 @@ impl Queueing {
         let number = self.last_write + 1;
         let bytes = self.config.byte_counters().map(str::to_owned).collect();
         let Some(wl) = self.wl_mut(id) else { return false };
+        let holds = u64::from(wl.quota.is_some());
         wl.pending_reason = None;
         let before = AccountedState::of(wl);
         let old = wl.obj.status.clone();
@@ -175,6 +176,7 @@ impl Queueing {
         }
         wl.writes.push(Write { update: update.clone(), observations });
         self.record_observations(id, &confirmed);
+        self.joint.changes += holds;
         self.last_write = number;
         self.out.push(Action::UpdateWorkload(update));
         self.transition(id, Some(&before), false, now);

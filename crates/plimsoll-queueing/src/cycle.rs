@@ -12,6 +12,7 @@ mod explain;
 mod joint;
 mod nominate;
 mod order;
+mod overtake;
 mod plan;
 pub(crate) mod preempt;
 mod reserve;

@@ -11,6 +11,9 @@ use plimsoll_state::time::Time;
 impl Queueing {
     /// Applies one event to ground and derived state. Decides nothing.
     pub fn handle(&mut self, now: Time, event: Event) {
+        if !event.is_of_workload() {
+            self.joint.changes += 1;
+        }
         match event {
             Event::ClusterQueueUpsert(q) => self.cluster_queue(*q),
             Event::ClusterQueueDelete(name) => self.cluster_queue_gone(&name),

@@ -1,8 +1,10 @@
 //! What queueing needs of the scheduler, so that quota and nodes are decided together.
 
+use std::collections::BTreeSet;
+
 use plimsoll_state::Time;
 use plimsoll_state::model::{Pod, Protection};
-use plimsoll_state::reservation::{DryRunId, ReservedNode};
+use plimsoll_state::reservation::{DryRunFailure, DryRunId, ReservedNode};
 
 use crate::model::WorkloadKey;
 
@@ -15,13 +17,13 @@ pub trait NodeReservations {
     /// stands until it is lifted, reserved or ended, also when it failed.
     ///
     /// # Errors
-    /// The scheduler's message about the first pod that fits nowhere.
+    /// Why the first pod fits nowhere that does not.
     fn dry_run(
         &mut self,
         now: Time,
         workload: &WorkloadKey,
         pods: &[(Pod, usize)],
-    ) -> (DryRunId, Result<(), String>);
+    ) -> (DryRunId, Result<(), DryRunFailure>);
 
     /// Takes the pods of a dry run off their nodes, to restore it later.
     fn lift(&mut self, run: DryRunId);
@@ -58,6 +60,12 @@ pub trait NodeReservations {
         before: Option<DryRunId>,
     ) -> Option<DryRunId>;
 
+    /// The nodes of a plan, as numbers, one for each pod, in order: what other workloads may use depends on these.
+    fn planned_on(&self, plan: DryRunId) -> Vec<usize>;
+
+    /// The workloads that have to leave before all pods of a plan fit on its nodes. `None`: that is not known.
+    fn blockers(&mut self, plan: DryRunId) -> Option<BTreeSet<WorkloadKey>>;
+
     /// Takes the pods of a workload, and what is reserved for it, off their nodes, until they are put back; `None`: the pods
     /// of all workloads that are being deleted. How many there were.
     fn take_out(&mut self, workload: Option<&WorkloadKey>) -> usize;
@@ -75,7 +83,7 @@ pub trait NodeReservations {
     /// What speaks against preempting the pods of a workload for pods of this priority.
     fn protection(&self, workload: &WorkloadKey, priority: i64) -> Protection;
 
-    /// Undoes [`NodeReservations::reserve`] before anything else has happened: the workload is not admitted after all.
+    /// Undoes [`NodeReservations::reserve_nodes`] before anything else has happened: the workload is not admitted after all.
     fn withdraw(&mut self, workload: &WorkloadKey);
 
     /// Releases the reservations of a workload that no pod has consumed.
@@ -84,8 +92,15 @@ pub trait NodeReservations {
     /// Whether there may be more capacity on nodes than when this was last asked.
     fn take_freed(&mut self) -> bool;
 
+    /// Whether pods have come to nodes since this was last asked: others may want to be beside them.
+    fn take_pods_came(&mut self) -> bool;
+
     /// Changes whenever there may be more capacity on nodes than before: until then a dry run that failed fails again.
     fn capacity_version(&self) -> u64;
+
+    /// Whether one of these pods could be placed where there is more capacity than at a version before: until then a dry run
+    /// of them that failed fails again.
+    fn could_help(&mut self, since: u64, pods: &[(Pod, usize)]) -> bool;
 
     /// Changes whenever nodes may have more capacity than before once the pods of workloads have left: until then a plan
     /// that was impossible is impossible.
@@ -93,6 +108,15 @@ pub trait NodeReservations {
 
     /// Changes whenever a node came or changed: a place that was planned on one may be of no use.
     fn node_version(&self) -> u64;
+}
+
+/// What is decided of the nodes of a workload that gets its quota.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NodesDecision {
+    /// These are reserved.
+    Reserved(Vec<ReservedNode>),
+    /// Nodes decide nothing, for a reason of the condition `plimsoll.dev/NodesReserved`, and its message.
+    QuotaAlone(&'static str, String),
 }
 
 /// The implementation that a cycle was given.

@@ -207,6 +207,21 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Whether it is about one workload, not about what all of them share.
+    pub(crate) const fn is_of_workload(&self) -> bool {
+        matches!(
+            self,
+            Self::WorkloadUpsert(_)
+                | Self::WorkloadDelete(_)
+                | Self::WorkloadStopped(_)
+                | Self::Written { .. }
+                | Self::WriteFailed { .. }
+                | Self::Answered { .. }
+        )
+    }
+}
+
 /// Scheduling cycles by their result, as Kueue counts admission attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AdmissionAttempts {

@@ -213,6 +213,8 @@ pub struct ResourceFlavor {
     pub topology: String,
     /// Labels of the object.
     pub labels: StringMap,
+    /// Whether a cluster autoscaler adds nodes of it for pods that have none (annotation `plimsoll.dev/autoscaled`).
+    pub autoscaled: bool,
 }
 
 /// A LimitRange.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ids::{FlavorId, Map, ResourceId, SchedulingHashId};
 use super::model::{PodSet, WorkloadKey};
-use plimsoll_state::model::PodSpec;
+use plimsoll_state::model::{PodSpec, VolumeSource};
 
 /// What one podset asks for or holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,6 +47,10 @@ pub(crate) struct SchedulingHash {
     pub(crate) replaces: Option<WorkloadKey>,
     /// Why a rule of the configuration keeps it from being admitted.
     pub(crate) veto: Option<String>,
+    /// How long the pods run at most: with it a workload may overtake others (joint admission).
+    pub(crate) max_execution_seconds: Option<i32>,
+    /// Where that decides which pods or volumes the pods are placed beside.
+    pub(crate) namespace: Option<String>,
     pub(crate) pod_sets: Vec<(PodSet, PodSetResources)>,
 }
 
@@ -106,6 +110,18 @@ impl SchedulingHashes {
     }
 }
 
+/// Whether pods elsewhere decide where the pods may be, by labels and namespaces: theirs are a part of the scheduling hash
+/// then. Kueue leaves them out, because quota does not depend on them.
+pub(crate) fn looks_at_pods(spec: &PodSpec) -> bool {
+    !spec.spread.is_empty() || spec.affinity.pod.is_some() || spec.affinity.anti.is_some()
+}
+
+/// Whether the pods use volumes that names of their namespace stand for.
+pub(crate) fn has_namespaced_volumes(spec: &PodSpec) -> bool {
+    spec.volumes.iter().any(|v| matches!(v.source, VolumeSource::Claim { .. } | VolumeSource::Ephemeral))
+        || !spec.resource_claims.is_empty()
+}
+
 /// The scheduling-relevant part of a pod spec: what counts as the same for the scheduler.
 pub(crate) fn scheduling_spec(spec: &PodSpec) -> PodSpec {
     let mut s = spec.clone();
@@ -117,7 +133,6 @@ pub(crate) fn scheduling_spec(spec: &PodSpec) -> PodSpec {
         c.restart_policy = None;
     }
     s.node_name.clear();
-    s.scheduler_name.clear();
     s.priority_class_name.clear();
     s.scheduling_gates.clear();
     s.pod_limits = None;

@@ -133,6 +133,7 @@ impl Queueing {
         admitted: bool,
         add: bool,
     ) {
+        self.joint.changes += 1;
         let one = if add { 1 } else { -1 };
         if let Some(node) = self.cq(cq).node.filter(|_| !self.tree_dirty) {
             for &(fr, a) in usage {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::bounded::Again;
 use super::cycle::{FailedDryRuns, NodeClaims};
 use super::ids::{ClusterQueueId, FlavorId, LocalQueueId, Map, WorkloadId};
+use super::joint::NodesDecision;
 use super::model::{AdmissionCheck, Cohort, LimitRange, ResourceFlavor, Topology, WorkloadKey};
 use super::state::WorkloadInfo;
 use plimsoll_state::model::{Resources, StringMap};
-use plimsoll_state::reservation::ReservedNode;
 use plimsoll_state::slab::{Id, Slab};
 use plimsoll_state::time::Time;
 
@@ -195,12 +195,16 @@ impl Dirty {
 pub(crate) struct JointAdmission {
     /// ClusterQueues with workloads that wait for capacity on nodes.
     pub(crate) awaiting_nodes: BTreeSet<ClusterQueueId>,
-    /// Nodes reserved for workloads that are about to be admitted.
-    pub(crate) reserved: BTreeMap<WorkloadId, Vec<ReservedNode>>,
+    /// Those of them with workloads whose pods look at other pods.
+    pub(crate) awaiting_pods: BTreeSet<ClusterQueueId>,
+    /// What was decided of the nodes of workloads that are about to be admitted.
+    pub(crate) decided: BTreeMap<WorkloadId, NodesDecision>,
     /// Workloads whose status says that nodes were reserved for them, by a process before this one.
     pub(crate) recorded: BTreeSet<WorkloadId>,
     /// Workloads that have lost their quota since nodes were reserved for their pods.
     pub(crate) no_longer_admitted: Vec<WorkloadKey>,
+    /// How often something changed that victims depend on: quotas, policies, what holds quota, budgets.
+    pub(crate) changes: u64,
     /// What need not be tried again.
     pub(crate) failed: FailedDryRuns,
     /// Claims on nodes.

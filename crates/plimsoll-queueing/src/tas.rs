@@ -268,6 +268,12 @@ pub(crate) fn amounts(ids: &mut Ids, resources: &Resources) -> Amounts {
 impl Queueing {
     /// Nodes and pods, for topologies.
     pub fn handle_object(&mut self, _now: Time, event: &ObjectEvent) {
+        self.joint.changes += u64::from(match event {
+            // Budgets, and pods that leave anyway.
+            ObjectEvent::ObjectUpsert(_) | ObjectEvent::ObjectDelete(..) => true,
+            ObjectEvent::PodUpsert(pod) => pod.deleting,
+            ObjectEvent::NodeUpsert(_) | ObjectEvent::NodeDelete(_) | ObjectEvent::PodDelete(_) => false,
+        });
         if !self.config.gates.topology {
             return;
         }

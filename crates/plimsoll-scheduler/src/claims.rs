@@ -10,8 +10,9 @@ use super::dry_runs::DryRun;
 use super::node_reservations::Placeholder;
 use plimsoll_state::model::{self, WorkloadKey};
 use plimsoll_state::reservation::DryRunId;
+use plimsoll_state::slab::Id;
 use plimsoll_state::time::Time;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 type Row = (NodeId, Placeholder);
@@ -86,6 +87,49 @@ impl Scheduler {
             self.end_dry_run(run);
         }
         fits.then_some(run)
+    }
+
+    /// The nodes of a plan, as numbers, one for each pod, in order.
+    pub fn planned_on(&self, plan: DryRunId) -> Vec<usize> {
+        let rows = self.dry_runs.get(plan).map_or(&[][..], |run| &run.rows);
+        let mut nodes: Vec<usize> = rows.iter().map(|(node, _)| node.index()).collect();
+        nodes.sort_unstable();
+        nodes
+    }
+
+    /// The workloads that have to leave before all pods of a plan fit on its nodes. `None`: that is not known, because others
+    /// than pods of workloads are in the way, or more than resources decide.
+    pub fn claim_blockers(&mut self, plan: DryRunId) -> Option<BTreeSet<WorkloadKey>> {
+        let stands = self.dry_runs.get(plan)?.stands;
+        if !stands {
+            self.restore_dry_run(plan, false);
+        }
+        let blockers = self.blockers(plan);
+        if !stands {
+            self.lift_dry_run(plan);
+        }
+        blockers
+    }
+
+    fn blockers(&self, plan: DryRunId) -> Option<BTreeSet<WorkloadKey>> {
+        let rows = &self.dry_runs.get(plan)?.rows;
+        let own: BTreeSet<PodId> = rows.iter().map(|(_, p)| p.row).collect();
+        let mut blockers = BTreeSet::new();
+        for (node, placeholder) in rows {
+            let spec = &self.cluster.shape(placeholder.row).spec;
+            if spec.depends_on_pods() || !spec.ports.is_empty() || !spec.source.volumes.is_empty() {
+                return None;
+            }
+            if !self.cluster.is_overcommitted(*node) {
+                continue;
+            }
+            for pod in self.cluster.nodes[*node].pods.iter().filter(|p| !own.contains(p)) {
+                let workload = self.cluster.workloads.workload(*pod);
+                blockers
+                    .insert(workload.or_else(|| self.reservations.workload_of_placeholder(*pod))?.clone());
+            }
+        }
+        Some(blockers)
     }
 
     /// Uses planned places for missing pods; what is missing then.

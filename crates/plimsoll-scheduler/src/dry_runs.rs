@@ -5,8 +5,9 @@
 use super::Scheduler;
 use super::cluster::{NodeId, Pod, PodId};
 use super::node_reservations::Placeholder;
+use super::plugins::inter_pod_affinity::REASON_EXISTING;
 use plimsoll_state::model::{self, WorkloadKey};
-use plimsoll_state::reservation::DryRunId;
+use plimsoll_state::reservation::{DryRunFailure, DryRunId};
 use plimsoll_state::time::Time;
 use std::sync::Arc;
 
@@ -27,11 +28,15 @@ impl Scheduler {
         now: Time,
         workload: &WorkloadKey,
         pods: &[(model::Pod, usize)],
-    ) -> (DryRunId, Option<String>) {
+    ) -> (DryRunId, Option<DryRunFailure>) {
         self.set_now(now);
         let mut rows = Vec::new();
         let failure =
             pods.iter().find_map(|(pod, count)| self.place_equal(workload, (pod, *count), &mut rows, true));
+        let failure = failure.map(|message| {
+            let by_labels = message.contains(REASON_EXISTING);
+            DryRunFailure { message, by_labels }
+        });
         (self.dry_runs.insert(DryRun { rows, stands: true }), failure)
     }
 
@@ -135,15 +140,9 @@ impl Scheduler {
         self.capacity_version
     }
 
-    /// There may be more capacity on nodes than before: workloads that wait for some are tried again.
-    pub(super) fn capacity_freed(&mut self) {
-        self.freed = true;
-        self.capacity_version += 1;
-    }
-
-    /// The same because a node came or changed.
+    /// There may be more capacity on nodes because one came or changed.
     pub(super) fn node_freed(&mut self) {
-        self.capacity_freed();
+        self.capacity_freed(None);
         self.whole_version += 1;
         self.node_version += 1;
     }
@@ -157,6 +156,16 @@ impl Scheduler {
     /// Whether nodes came or changed, or pods left, since this was last asked.
     pub fn take_freed(&mut self) -> bool {
         std::mem::take(&mut self.freed)
+    }
+
+    /// Whether pods came to nodes, since this was last asked: pods may want to be beside them.
+    pub fn take_pods_came(&mut self) -> bool {
+        std::mem::take(&mut self.pods_came)
+    }
+
+    /// What [`Scheduler::take_pods_came`] would return.
+    pub fn have_pods_come(&self) -> bool {
+        self.pods_came
     }
 
     /// What [`Scheduler::take_freed`] would return.

@@ -131,6 +131,7 @@ impl Scheduler {
             let node = self.cluster.node_row(&pod.spec.node_name);
             self.cluster.join_group(id);
             self.cluster.place(id, node);
+            self.pods_came = true;
             self.note_reserved_pod(id, pod, None);
             self.release_overcommitted(node);
             self.pod_changed(id, EventResource::AssignedPod, ActionType::ADD, None);
@@ -288,6 +289,7 @@ impl Scheduler {
         // Placed first: a row that only this nomination keeps would go.
         self.cluster.place(id, node);
         self.nominate(id, None);
+        self.pods_came |= before != Some(node) || self.reservations.is_assumed(id);
         let confirmed = self.reservations.is_assumed(id);
         if before != Some(node)
             && let Some(assumed) = self.reservations.end_assumed(id)
@@ -322,8 +324,8 @@ impl Scheduler {
 
     pub(super) fn pod_delete(&mut self, uid: &str) {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
-        if self.cluster.pods[id].node.is_some() {
-            self.capacity_freed();
+        if let Some(node) = self.cluster.pods[id].node {
+            self.capacity_freed(Some(node));
             if !self.cluster.pods[id].queued && self.reservations.of_placeholder(id).is_none() {
                 self.whole_version += 1;
             }
@@ -367,8 +369,9 @@ impl Scheduler {
             let pod = self.pod_ref(id);
             self.outbox.push(Action::ReleaseClaims { pod, claims, deallocate: false });
         }
+        let node = self.cluster.pods[id].node;
         self.cluster.unplace(id);
-        self.capacity_freed();
+        self.capacity_freed(node);
         if let Some(view) = view {
             let payload = Payload::Pod { id, old: Some(view), new: None };
             self.changed(&ClusterEvent {

@@ -211,7 +211,7 @@ impl Scheduler {
         wrap: fn(Pair<T>) -> ObjectChange,
     ) {
         let actions = if pair.0.is_some() { ActionType::UPDATE } else { ActionType::ADD };
-        self.capacity_freed();
+        self.capacity_freed(None);
         self.changed(&ClusterEvent { resource, actions, payload: Payload::Object(wrap(pair)) });
     }
 }

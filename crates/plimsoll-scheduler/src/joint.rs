@@ -86,8 +86,9 @@ impl Scheduler {
     pub fn withdraw_nodes(&mut self, workload: &WorkloadKey) {
         for id in self.reservations.of_workload(workload) {
             if let Some(placeholder) = self.reservations.end(id) {
+                let node = self.cluster.pods[placeholder].node;
                 self.cluster.remove_pod(placeholder);
-                self.capacity_version += 1;
+                self.capacity_changed(node);
             }
         }
     }

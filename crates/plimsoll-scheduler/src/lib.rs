@@ -27,6 +27,7 @@ mod events;
 mod extend;
 mod extender;
 pub mod framework;
+mod freed;
 mod group_cycle;
 mod handle;
 mod handle_objects;
@@ -296,8 +297,12 @@ pub struct Scheduler {
     preempted_reservations: Vec<ReservationId>,
     /// Whether there may be more capacity than before, since this was last asked.
     freed: bool,
-    /// How often there was.
+    /// Whether pods came to nodes, since this was last asked.
+    pods_came: bool,
+    /// How often there was more capacity.
     capacity_version: u64,
+    /// Where there was.
+    freed_nodes: freed::FreedNodes,
     /// The same for the capacity of nodes without the pods of workloads.
     whole_version: u64,
     /// How often a node came or changed.
@@ -362,7 +367,9 @@ impl Scheduler {
             placeholders: 0,
             preempted_reservations: Vec::new(),
             freed: false,
+            pods_came: false,
             capacity_version: 0,
+            freed_nodes: freed::FreedNodes::default(),
             whole_version: 0,
             node_version: 0,
             dry_runs: Slab::default(),

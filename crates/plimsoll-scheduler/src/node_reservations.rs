@@ -122,6 +122,14 @@ impl NodeReservations {
         })
     }
 
+    /// The workload that a row is a placeholder for.
+    pub(crate) fn workload_of_placeholder(&self, id: PodId) -> Option<&WorkloadKey> {
+        match self.table.get(self.of_placeholder(id)?)?.owner {
+            Owner::Workload(workload) => Some(&self.workloads.get(workload)?.key),
+            Owner::Pod(_) => None,
+        }
+    }
+
     /// The placeholders of a workload.
     pub(crate) fn placeholders_of(&self, key: &WorkloadKey) -> Vec<PodId> {
         let rows = self.of_workload(key).into_iter().filter_map(|id| match &self.table.get(id)?.held {

@@ -133,8 +133,9 @@ impl Scheduler {
         let view = (told && self.is_watched()).then(|| Box::new(PodSnapshot::new(&self.cluster, id)));
         self.unreserve(id, assumed.as_ref());
         self.release_work(id);
+        let node = self.cluster.pods[id].node;
         self.cluster.unplace(id);
-        self.capacity_freed();
+        self.capacity_freed(node);
         let change = view.map(|view| ClusterEvent {
             resource: EventResource::AssignedPod,
             actions: ActionType::DELETE,

@@ -36,6 +36,16 @@ pub enum Cause {
     Nominated,
 }
 
+/// Why not all pods of a dry run have a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DryRunFailure {
+    /// The scheduler's message about the first pod that fits nowhere.
+    pub message: String,
+    /// Whether pods that are there keep that pod off a node because of its labels or namespace: an equal one with others may
+    /// fit.
+    pub by_labels: bool,
+}
+
 /// Nodes reserved for pods of a podset, as both halves of the engine name them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReservedNode {

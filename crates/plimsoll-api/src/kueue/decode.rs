@@ -225,7 +225,19 @@ pub fn resource_flavor(object: &Value) -> Outcome<ResourceFlavor> {
         tolerations: list(spec, "tolerations").iter().map(toleration_from_value).collect::<Result<_>>()?,
         topology: text(spec, "topologyName"),
         labels: strings(&object["metadata"]["labels"]),
+        autoscaled: autoscaled(&object["metadata"]["annotations"])?,
     })
+}
+
+fn autoscaled(annotations: &Value) -> Result<bool> {
+    match annotations[AUTOSCALED].as_str() {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => {
+            let field = format!("metadata.annotations[{AUTOSCALED}]");
+            bad(field, format!("Unsupported value: {other:?}: supported values: \"true\", \"false\""))
+        }
+    }
 }
 
 /// A Workload.
@@ -266,6 +278,8 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
     })
 }
 
+/// Annotation of ResourceFlavors, `true` where a cluster autoscaler adds nodes for pods that have none.
+pub const AUTOSCALED: &str = "plimsoll.dev/autoscaled";
 /// Annotation that raises or lowers the priority of a workload (Kueue KEP-7990).
 pub const PRIORITY_BOOST: &str = "kueue.x-k8s.io/priority-boost";
 /// Annotation with namespace and name of the slice whose place a workload takes (Kueue KEP-77).

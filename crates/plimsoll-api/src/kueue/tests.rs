@@ -143,6 +143,19 @@ fn an_admission_survives_writing_and_reading() {
 }
 
 #[test]
+fn a_flavor_says_whether_a_cluster_autoscaler_adds_nodes() {
+    let flavor = |value: &str| {
+        let annotations = json!({"plimsoll.dev/autoscaled": value});
+        resource_flavor(&json!({"metadata": {"name": "f", "annotations": annotations}}))
+    };
+    assert!(flavor("true").unwrap().autoscaled);
+    assert!(!flavor("false").unwrap().autoscaled);
+    assert!(!resource_flavor(&json!({"metadata": {"name": "f"}})).unwrap().autoscaled);
+    let error = flavor("yes").unwrap_err().to_string();
+    assert!(error.starts_with("metadata.annotations[plimsoll.dev/autoscaled]: Unsupported value"), "{error}");
+}
+
+#[test]
 fn malformed_objects_are_refused_with_the_field() {
     let bad = json!({"metadata": {"name": "q"}, "spec": {"resourceGroups": [{"coveredResources": ["cpu"],
         "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "many"}]}]}]}});

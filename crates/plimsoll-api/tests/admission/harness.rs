@@ -3,6 +3,7 @@
 use plimsoll_state::ObjectEvent;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::unlimited;
 use plimsoll_api::convert;
 use plimsoll_api::kueue::{self, upsert_event};
 use plimsoll_engine::{Action, Engine, EngineConfig, Event};
@@ -32,11 +33,13 @@ pub struct Seen {
 }
 
 impl Harness {
-    pub fn new(row: &Value) -> Result<Self, String> {
+    /// `joint`: with both halves and joint admission, on nodes that have capacity for everything.
+    pub fn new(row: &Value, joint: bool) -> Result<Self, String> {
         let queueing = plimsoll_config::kueue::queueing(&row["configuration"]).map_err(|e| e.to_string())?;
         let now = row["now"].as_str().unwrap_or("2026-01-01T10:00:00Z");
         let now: jiff::Timestamp = now.parse().map_err(|e| format!("now: {e}"))?;
-        let engine = Engine::new(EngineConfig { scheduler: None, queueing: Some(queueing), joint: false });
+        let scheduler = joint.then(plimsoll_scheduler::Config::default);
+        let engine = Engine::new(EngineConfig { scheduler, queueing: Some(queueing), joint });
         let mut harness = Self {
             engine,
             now: Time::from_seconds(now.as_second()),
@@ -47,7 +50,11 @@ impl Harness {
             unpublished: BTreeSet::new(),
         };
         let mut events = Vec::new();
-        for object in row["objects"].as_array().into_iter().flatten() {
+        let mut objects = row["objects"].as_array().cloned().unwrap_or_default();
+        if joint {
+            unlimited::add_nodes(&mut objects);
+        }
+        for object in &objects {
             events.extend(harness.load(object)?);
         }
         harness.settle(events);

@@ -26,8 +26,8 @@ pub fn role_hash(row: &Value) -> Result<(), String> {
     verdict(&out)
 }
 
-pub fn scenario(row: &Value) -> Result<(), String> {
-    let mut harness = Harness::new(row)?;
+pub fn scenario(row: &Value, joint: bool) -> Result<(), String> {
+    let mut harness = Harness::new(row, joint)?;
     let mut out = Vec::new();
     let cycles = row["cycles"].as_array().map_or(&[][..], Vec::as_slice);
     for (n, cycle) in cycles.iter().enumerate() {
@@ -157,7 +157,7 @@ fn consumed(harness: &Harness) -> Value {
 }
 
 pub fn quota(row: &Value) -> Result<(), String> {
-    let harness = Harness::new(row)?;
+    let harness = Harness::new(row, false)?;
     let tree = harness.engine.queueing().map(|q| q.quota_tree()).unwrap_or_default();
     let expect = &row["expect"];
     let mut out = Vec::new();

@@ -3,7 +3,8 @@
 use super::world::{World, cluster_queue, pod, pod_set, spec};
 use crate::Event;
 use plimsoll_queueing::{
-    ClusterQueue, Config, FlavorQuotas, PodSet, PreemptionPolicy, ResourceGroup, ResourceQuota,
+    ClusterQueue, Config, FlavorQuotas, PodSet, PreemptionPolicy, QueueingStrategy, ResourceGroup,
+    ResourceQuota,
 };
 use plimsoll_state::ObjectEvent;
 use plimsoll_state::model::{
@@ -44,6 +45,28 @@ fn victims_are_those_that_leave_room_for_a_pod() {
     let staying: Vec<&str> =
         w.pods.iter().filter(|(n, _)| *n != "gang").map(|(_, p)| p[0].spec.node_name.as_str()).collect();
     assert_eq!((staying.len(), staying.iter().all(|n| *n == staying[0])), (2, true));
+}
+
+/// A search for victims that failed is made again once something has changed that victims depend on.
+#[test]
+fn a_search_for_victims_that_failed_is_not_repeated_in_vain() {
+    let mut queue = preempting("c", &[("f", 1_000)]);
+    queue.strategy = QueueingStrategy::StrictFifo;
+    let mut w = World::with_queues(true, Config::default(), &[queue]);
+    w.node("a", 2);
+    w.submit("low", 2, 1);
+    w.submit_to("c", "large", 10, vec![pod_set("main", 1, 3)]);
+    let searches = |w: &World| w.engine.queueing().map_or(0, |q| q.victim_searches());
+    let before = searches(&w);
+    assert!(before > 0);
+    for i in 0..5 {
+        w.submit(&format!("later-{i}"), 1, 1);
+        assert_eq!(w.reason("large").0, "WaitingForNodes");
+    }
+    assert_eq!(searches(&w), before);
+    w.node("b", 2);
+    w.submit("more", 1, 1);
+    assert!(searches(&w) > before);
 }
 
 /// More victims than a search takes before it asks whether all candidates would be enough.

@@ -104,6 +104,18 @@ impl World {
         w
     }
 
+    /// A cluster autoscaler adds nodes of this flavor.
+    pub(super) fn autoscale(&mut self, flavor: &str) {
+        let flavor = plimsoll_queueing::ResourceFlavor {
+            name: flavor.to_owned(),
+            node_labels: [("flavor".to_owned(), flavor.to_owned())].into_iter().collect(),
+            autoscaled: true,
+            ..Default::default()
+        };
+        self.events.push(Event::Queueing(plimsoll_queueing::Event::ResourceFlavorUpsert(Box::new(flavor))));
+        self.run();
+    }
+
     pub(super) fn node(&mut self, name: &str, cpu: i64) {
         self.node_of(name, cpu, "f");
     }
@@ -144,6 +156,15 @@ impl World {
 
     pub(super) fn submit_to(&mut self, queue: &str, name: &str, priority: i32, pod_sets: Vec<PodSet>) {
         self.create(queue, name, priority, pod_sets);
+        self.tell(name);
+    }
+
+    /// Submits pods that run for so many seconds at most.
+    pub(super) fn submit_bounded(&mut self, name: &str, count: i32, cpu: i64, seconds: i32) {
+        self.create("c", name, 0, vec![pod_set("main", count, cpu)]);
+        if let Some(w) = self.workloads.get_mut(name) {
+            w.max_execution_seconds = Some(seconds);
+        }
         self.tell(name);
     }
 

@@ -4,7 +4,9 @@ use crate::Queueing;
 use crate::amount::Amount;
 use crate::ids::{FlavorResource, WorkloadId};
 use crate::model::{PodSet, Workload};
-use crate::pod_sets::{PodSetResources, SchedulingHash, scheduling_spec};
+use crate::pod_sets::{
+    PodSetResources, SchedulingHash, has_namespaced_volumes, looks_at_pods, scheduling_spec,
+};
 use crate::policy::Ruling;
 use crate::quota::add_usage;
 use crate::requests;
@@ -63,6 +65,8 @@ impl Queueing {
             priority: obj.effective_priority(),
             replaces: obj.replaces.clone(),
             veto: None,
+            max_execution_seconds: obj.max_execution_seconds,
+            namespace: None,
             pod_sets: Vec::new(),
         };
         let mut specs = Vec::with_capacity(obj.pod_sets.len());
@@ -86,9 +90,12 @@ impl Queueing {
                 count,
                 min_count: ps.min_count,
                 spec: scheduling_spec(&spec),
-                labels: StringMap::new(),
+                labels: if looks_at_pods(&spec) { ps.labels.clone() } else { StringMap::new() },
                 topology: ps.topology.clone(),
             };
+            if looks_at_pods(&spec) || has_namespaced_volumes(&spec) {
+                scheduling_hash.namespace = Some(obj.key.namespace.clone());
+            }
             let one = crate::tas::amounts(ids, &pod);
             let total =
                 PodSetResources { count, requests: list, flavors: Vec::new(), one, places: Vec::new() };

@@ -142,6 +142,7 @@ impl Cycle<'_> {
             mode: None,
             dry_runs: 0,
             lacks_nodes_after_preemption: false,
+            by_labels: false,
         }
     }
 

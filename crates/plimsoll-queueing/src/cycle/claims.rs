@@ -32,6 +32,8 @@ pub(crate) struct NodeClaim {
     pods: Vec<(Pod, usize)>,
     /// Where the pods will be; lifted between cycles.
     plan: DryRunId,
+    /// On which nodes that is.
+    on: Vec<usize>,
     /// The capacity and the nodes that it was planned with.
     version: u64,
     nodes: u64,
@@ -122,7 +124,40 @@ impl Queueing {
     }
 }
 
+impl Queueing {
+    /// The claims before a workload of this rank, but for those that others are preempted for.
+    pub(super) fn claims_before(&self, rank: &ClaimRank) -> Vec<ClaimRank> {
+        let before = self.joint.claims.by_rank.range(..rank).map(|(r, _)| r);
+        before.filter(|r| !r.preempts.0).cloned().collect()
+    }
+
+    /// Where the pods of a claim will be.
+    pub(super) fn plan_of_claim(&self, rank: &ClaimRank) -> Option<DryRunId> {
+        self.joint.claims.by_rank.get(rank).map(|claim| claim.plan)
+    }
+}
+
 impl Cycle<'_> {
+    /// Takes claims down, as far as they are still there.
+    pub(super) fn lift_these(&mut self, ranks: &[ClaimRank]) {
+        let Some(nodes) = self.nodes.as_mut() else { return };
+        let plans = ranks.iter().rev().filter_map(|rank| self.state.plan_of_claim(rank));
+        plans.for_each(|plan| nodes.lift(plan));
+    }
+
+    /// Puts them up again as they were.
+    pub(super) fn restore_these(&mut self, ranks: &[ClaimRank]) {
+        let Some(nodes) = self.nodes.as_mut() else { return };
+        ranks.iter().filter_map(|rank| self.state.plan_of_claim(rank)).for_each(|plan| {
+            nodes.restore(plan, false);
+        });
+    }
+
+    /// Puts them up again, planned beside what another workload got.
+    pub(super) fn replan_these(&mut self, ranks: &[ClaimRank]) {
+        ranks.iter().for_each(|rank| self.put_up_claim(rank, true));
+    }
+
     /// Puts up the claims of workloads that still wait, for a cycle; those made with less capacity are planned anew.
     pub(super) fn put_up_claims(&mut self) {
         if self.nodes.is_none() || self.state.joint.claims.is_empty() {
@@ -152,7 +187,15 @@ impl Cycle<'_> {
             nodes.end(claim.plan);
         }
         match nodes.plan(self.now, &key, &claim.pods, (!changed).then_some(claim.plan)) {
-            Some(plan) => (claim.plan, claim.version) = (plan, version),
+            Some(plan) => {
+                (claim.plan, claim.version) = (plan, version);
+                let on = nodes.planned_on(plan);
+                if on != claim.on {
+                    // What it claims no longer is free for workloads after it.
+                    claim.on = on;
+                    self.state.joint.failed.clear();
+                }
+            }
             None => {
                 self.state.joint.claims.by_rank.remove(rank);
                 self.state.claims_dropped();
@@ -254,9 +297,9 @@ impl Cycle<'_> {
                 self.replan_claims_after(&rank);
                 continue;
             };
-            let version = nodes.capacity_version();
+            let (version, on) = (nodes.capacity_version(), nodes.planned_on(plan));
             let (cq, scheduling_hash, nodes) = (e.cq, hash, current);
-            let claim = NodeClaim { cq, scheduling_hash, flavors, pods, plan, version, nodes };
+            let claim = NodeClaim { cq, scheduling_hash, flavors, pods, plan, on, version, nodes };
             self.insert_claim(&rank, claim, known);
             return;
         }
@@ -291,9 +334,9 @@ impl Cycle<'_> {
         let known = own.is_some();
         own.into_iter().for_each(|c| nodes.end(c.plan));
         let rank = ClaimRank { preempts: Reverse(true), ..before };
-        let (version, nodes) = (nodes.capacity_version(), nodes.node_version());
+        let (on, version, nodes) = (nodes.planned_on(run), nodes.capacity_version(), nodes.node_version());
         let cq = e.cq;
-        let claim = NodeClaim { cq, scheduling_hash, flavors, pods, plan: run, version, nodes };
+        let claim = NodeClaim { cq, scheduling_hash, flavors, pods, plan: run, on, version, nodes };
         self.insert_claim(&rank, claim, known);
         true
     }

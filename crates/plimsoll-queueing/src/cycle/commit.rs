@@ -6,8 +6,11 @@ use super::victim::Target;
 use crate::Queueing;
 use crate::account::is_admissible;
 use crate::ids::{ClusterQueueId, WorkloadId};
+use crate::joint::NodesDecision;
 use crate::model::{Admission, CheckState, Delayed, PodSetAssignment, QueueingStrategy, Workload};
+use crate::pod_sets::looks_at_pods;
 use crate::reserved_nodes;
+use crate::state::WorkloadInfo;
 use crate::{Action, Note, RecordCause, WorkloadEvent, cond};
 use plimsoll_state::time::{Duration, Time};
 
@@ -108,12 +111,17 @@ impl Queueing {
             wl.rounds.admitted();
         }
         self.add_entry_penalty(id, cq);
-        let places = self.joint.reserved.remove(&id).unwrap_or_default();
+        let nodes = self.joint.decided.remove(&id);
         self.edit(id, now, notes, |edit| {
             edit.set_reservation(admission);
-            if !places.is_empty() {
-                let names = reserved_nodes::text(&places);
-                edit.set(cond::NODES_RESERVED, true, "NodesReserved", &names);
+            match &nodes {
+                Some(NodesDecision::Reserved(places)) => {
+                    edit.set(cond::NODES_RESERVED, true, "NodesReserved", &reserved_nodes::text(places));
+                }
+                Some(NodesDecision::QuotaAlone(reason, message)) => {
+                    edit.set(cond::NODES_RESERVED, false, reason, message);
+                }
+                None => {}
             }
             if complete {
                 edit.sync_admitted(explicit);
@@ -228,6 +236,10 @@ impl Queueing {
     fn requeue(&mut self, mut e: Requeue, preempted: bool, now: Time) {
         if e.awaits_nodes {
             self.joint.awaiting_nodes.insert(e.cq);
+            let looks = |w: &WorkloadInfo| w.obj.pod_sets.iter().any(|p| looks_at_pods(&p.spec));
+            if self.wl(e.id).is_some_and(looks) {
+                self.joint.awaiting_pods.insert(e.cq);
+            }
         }
         self.timers.requeue_inadmissible.extend(e.retry_at.map(|at| (at, e.cq)));
         let Some(wl) = self.wl(e.id) else { return };
@@ -264,7 +276,11 @@ impl Queueing {
             queue.pending.activate(rank, scheduling_hash, lq);
         } else {
             queue.pending.insert_inadmissible(rank, scheduling_hash, lq);
-            if hashing && best_effort && matches!(e.why, RequeueReason::NoFit | RequeueReason::NoCandidates) {
+            if hashing
+                && best_effort
+                && !e.by_labels
+                && matches!(e.why, RequeueReason::NoFit | RequeueReason::NoCandidates)
+            {
                 inadmissible = queue.pending.park_hash(scheduling_hash, e.reason, &e.message, e.shortage);
             }
         }

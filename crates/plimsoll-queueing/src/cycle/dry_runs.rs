@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use super::Cycle;
 use super::assign::{Assignment, FlavorAssignment, Member, Mode, Search};
+use super::claims::ClaimRank;
 use super::joint::all_can_be_reserved;
-use crate::ids::{FlavorId, SchedulingHashId, WorkloadId};
-use crate::model::PodSet;
-use plimsoll_state::reservation::DryRunId;
+use crate::Queueing;
+use crate::ids::{ClusterQueueId, FlavorId, SchedulingHashId, WorkloadId};
+use crate::pod_sets::looks_at_pods;
+use plimsoll_state::reservation::{DryRunFailure, DryRunId};
 
 /// A podset with its number of pods and its flavors.
 pub(super) type Choice = (usize, i32, Vec<FlavorId>);
@@ -19,26 +21,34 @@ pub(super) type Choice = (usize, i32, Vec<FlavorId>);
 /// A scheduling hash, its choices, and the workload right before that claims nodes.
 type Tried = (SchedulingHashId, Vec<Choice>, Option<String>);
 
-/// Dry runs that failed: a workload of the same scheduling hash with the same choices fails, too, until there may be more
-/// capacity.
+/// How many failures are remembered.
+const MOST: usize = 4_096;
+
+/// Dry runs that failed: a workload of the same scheduling hash with the same choices fails, too, until there is more capacity
+/// on a node on which one of its pods could be.
 #[derive(Debug, Default)]
 pub(crate) struct FailedDryRuns {
-    /// Of the capacity.
-    version: u64,
-    messages: BTreeMap<Tried, Arc<str>>,
+    /// Of the capacity up to which it fails, and why.
+    messages: BTreeMap<Tried, (u64, Arc<str>)>,
+    /// Searches for victims that failed, with the capacity and the changes up to which they fail, and whether nodes lacked
+    /// capacity.
+    searches: BTreeMap<VictimSearch, (u64, u64, bool)>,
+    /// How many searches for victims there were.
+    searched: u64,
 }
 
 impl FailedDryRuns {
-    /// Forgets everything: claims on nodes have changed.
-    pub(super) fn clear(&mut self) {
+    /// Forgets everything: claims on nodes or flavors have changed.
+    pub(crate) fn clear(&mut self) {
         self.messages.clear();
+        self.searches.clear();
     }
 
-    /// Forgets what failed when there was less capacity.
-    fn forget_older(&mut self, version: u64) {
-        if self.version != version {
-            *self = Self { version, messages: BTreeMap::new() };
+    fn insert(&mut self, tried: Tried, version: u64, message: &str) {
+        if self.messages.len() >= MOST {
+            self.messages.clear();
         }
+        self.messages.insert(tried, (version, message.into()));
     }
 }
 
@@ -59,12 +69,74 @@ pub(super) struct DryRuns {
     preempts: bool,
     /// What nominations found; lifted.
     found: BTreeMap<WorkloadId, Vec<DryRunId>>,
+    /// The claims that workloads overtake with what their nominations found.
+    pub(super) overtaken: BTreeMap<WorkloadId, Vec<ClaimRank>>,
+    /// Whether the present one is tried so.
+    pub(super) overtakes: bool,
     /// The workload right before the present one that claims nodes.
     pub(super) claimant: Option<String>,
     /// Whether nodes were reserved, or claimed, since the nominations.
     pub(super) others_placed: bool,
+    /// Whether a dry run of the present workload failed by the labels of its pods, which scheduling hashes leave out.
+    pub(super) by_labels: bool,
     /// Whether victims of entries before are off their nodes: what failed beside them may fit.
     pub(super) victims_taken_out: bool,
+}
+
+/// A search for victims: what it is for, in which ClusterQueue, and whether quota is enough without victims.
+pub(super) type VictimSearch = (Tried, ClusterQueueId, bool);
+
+impl Cycle<'_> {
+    /// A search for victims that is to be made, where its failure may be remembered.
+    pub(super) fn victim_search(
+        &self,
+        s: &Search<'_>,
+        own: Vec<Choice>,
+        has_quota: bool,
+    ) -> Option<VictimSearch> {
+        let wl = self.state.wl(s.id)?;
+        let mut members = s.group.iter().filter_map(|m| wl.obj.pod_sets.get(m.index));
+        if self.dry_runs.victims_taken_out
+            || self.dry_runs.overtakes
+            || self.admitted > 0
+            || !self.preempted.is_empty()
+            || members.any(|p| looks_at_pods(&p.spec))
+        {
+            return None;
+        }
+        let mut choices = self.dry_runs.choices.clone();
+        choices.extend(own);
+        Some(((wl.scheduling_hash, choices, self.dry_runs.claimant.clone()), s.cq, has_quota))
+    }
+
+    /// Whether a search failed before and nothing has changed since that could help; then also whether nodes lacked capacity.
+    pub(super) fn failed_before(&self, search: &VictimSearch) -> Option<bool> {
+        let version = self.nodes.as_ref()?.capacity_version();
+        let (capacity, changes, lacked) = *self.state.joint.failed.searches.get(search)?;
+        ((capacity, changes) == (version, self.state.joint.changes)).then_some(lacked)
+    }
+
+    /// A search has failed.
+    pub(super) fn remember_failure(&mut self, search: VictimSearch, lacked: bool) {
+        let Some(version) = self.nodes.as_ref().map(|n| n.capacity_version()) else { return };
+        let (changes, failed) = (self.state.joint.changes, &mut self.state.joint.failed);
+        if failed.searches.len() >= MOST {
+            failed.searches.clear();
+        }
+        failed.searches.insert(search, (version, changes, lacked));
+    }
+
+    /// Counts a search.
+    pub(super) fn count_victim_search(&mut self) {
+        self.state.joint.failed.searched += 1;
+    }
+}
+
+impl Queueing {
+    /// How many searches for victims on nodes there were.
+    pub fn victim_searches(&self) -> u64 {
+        self.joint.failed.searched
+    }
 }
 
 impl DryRuns {
@@ -72,12 +144,6 @@ impl DryRuns {
     pub(super) fn take(&mut self, id: WorkloadId) -> Vec<DryRunId> {
         self.found.remove(&id).unwrap_or_default()
     }
-}
-
-/// Whether pods elsewhere matter to the pods of a podset, by their labels, which scheduling hashes leave out.
-fn depends_on_labels(podset: &PodSet) -> bool {
-    let affinity = &podset.spec.affinity;
-    !podset.spec.spread.is_empty() || affinity.pod.is_some() || affinity.anti.is_some()
 }
 
 impl Cycle<'_> {
@@ -148,7 +214,7 @@ impl Cycle<'_> {
     }
 
     /// Places the pods of the podsets of a search with a flavor whose quota fits, and those found for their other
-    /// resources. `None`: what nodes have does not decide.
+    /// resources. `None`: what nodes have does not decide; a cluster autoscaler may add some.
     ///
     /// # Errors
     /// Why not all of them fit on nodes now.
@@ -157,22 +223,34 @@ impl Cycle<'_> {
         s: &Search<'_>,
         tried: &[FlavorAssignment],
     ) -> Result<Option<DryRunId>, String> {
+        let result = self.try_nodes(s, tried);
+        let provisioned = |(admission, _)| self.state.is_autoscaled(&admission);
+        if result.is_err() && self.admission_tried(s, tried).is_some_and(provisioned) {
+            return Ok(None);
+        }
+        result
+    }
+
+    fn try_nodes(&mut self, s: &Search<'_>, tried: &[FlavorAssignment]) -> Result<Option<DryRunId>, String> {
         let Some(version) = self.nodes.as_ref().map(|n| n.capacity_version()) else { return Ok(None) };
-        self.state.joint.failed.forget_older(version);
         let Some(wl) = self.state.wl(s.id) else { return Ok(None) };
         if self.dry_runs.preempts || s.replaced.is_some() || wl.quota.is_some() || !all_can_be_reserved(wl) {
             return Ok(None);
         }
         let Some((admission, own)) = self.admission_tried(s, tried) else { return Ok(None) };
         let members = s.group.iter().filter_map(|m| wl.obj.pod_sets.get(m.index));
-        let unlike = members.fold(self.dry_runs.victims_taken_out, |any, p| any | depends_on_labels(p));
+        let known = !self.dry_runs.victims_taken_out
+            && !self.dry_runs.overtakes
+            && !members.fold(false, |any, p| any | looks_at_pods(&p.spec));
         let mut choices = self.dry_runs.choices.clone();
+        let alone = choices.is_empty();
         choices.extend(own);
         if !self.state.checks_of(s.cq, Some(&admission)).is_empty() {
             return Ok(None);
         }
         let failed = (wl.scheduling_hash, choices, self.dry_runs.claimant.clone());
-        if let Some(message) = self.state.joint.failed.messages.get(&failed).filter(|_| !unlike) {
+        let before = self.state.joint.failed.messages.get(&failed).filter(|_| known).cloned();
+        if let Some((_, message)) = before.as_ref().filter(|(v, _)| *v == version) {
             return Err(message.to_string());
         }
         let (key, mut pods) = (wl.obj.key.clone(), Vec::new());
@@ -182,14 +260,22 @@ impl Cycle<'_> {
             }
         }
         let Some(nodes) = self.nodes.as_mut() else { return Ok(None) };
+        // Where podsets before may be elsewhere now, more than freed nodes counts.
+        if let Some((since, message)) = before.filter(|_| alone)
+            && !nodes.could_help(since, &pods)
+        {
+            self.state.joint.failed.insert(failed, version, &message);
+            return Err(message.to_string());
+        }
         let (run, result) = nodes.dry_run(self.now, &key, &pods);
-        if let Err(mut message) = result {
+        if let Err(DryRunFailure { mut message, by_labels }) = result {
             nodes.end(run);
+            self.dry_runs.by_labels |= by_labels;
             if let Some(claimant) = &self.dry_runs.claimant {
                 message.push_str(&format!(" {claimant} waits for nodes before it."));
             }
-            if !unlike {
-                self.state.joint.failed.messages.insert(failed, message.as_str().into());
+            if known && !by_labels {
+                self.state.joint.failed.insert(failed, version, &message);
             }
             return Err(message);
         }

@@ -5,10 +5,11 @@ use super::assign::Assignment;
 use super::plan::Entry;
 use crate::Queueing;
 use crate::cond;
-use crate::ids::WorkloadId;
-use crate::joint::NodeReservations;
+use crate::ids::{ClusterQueueId, WorkloadId};
+use crate::joint::{NodeReservations, NodesDecision};
 use crate::model::{Admission, PodSet, PodSetAssignment, WorkloadKey};
 use crate::phase::Phase;
+use crate::requests;
 use crate::reserved_nodes;
 use crate::state::WorkloadInfo;
 use plimsoll_state::model::{Pod, VolumeSource};
@@ -34,12 +35,16 @@ impl Cycle<'_> {
     /// admission checks afterwards nothing is reserved: a check may bring the nodes.
     pub(super) fn reserve_nodes(&mut self, e: &Entry) -> Result<(), String> {
         let rank = self.lift_claims(e.id);
+        let overtaken = self.dry_runs.overtaken.remove(&e.id).unwrap_or_default();
+        self.lift_these(&overtaken);
         let reserved = self.reserve_beside_claims(e);
         if reserved.is_err() {
+            self.restore_these(&overtaken);
             self.restore_claims(rank.as_ref());
             return reserved;
         }
         self.drop_claim(e.id);
+        self.replan_these(&overtaken);
         if let Some(rank) = rank {
             self.replan_claims_after(&rank);
         }
@@ -53,8 +58,9 @@ impl Cycle<'_> {
         }
         let (Some(a), Some(wl)) = (&e.assignment, self.state.wl(e.id)) else { return Ok(()) };
         let admission = self.state.admission_of(e.cq, a);
-        if !self.state.checks_of(e.cq, Some(&admission)).is_empty() || !all_can_be_reserved(wl) {
+        if let Some((reason, message)) = self.state.quota_alone(e.cq, wl, &admission) {
             self.end_dry_runs(&found);
+            self.decide_by_quota(e.id, reason, message.to_owned());
             return Ok(());
         }
         let key = wl.obj.key.clone();
@@ -87,19 +93,77 @@ impl Cycle<'_> {
         }
         let Some(nodes) = self.nodes.as_mut() else { return Ok(()) };
         let (run, result) = nodes.dry_run(self.now, key, &pods);
-        if result.is_err() || a.replaced.is_some() {
+        if let Err(failure) = result {
+            nodes.end(run);
+            return self.wait_for_provisioning(e, key, admission, failure.message);
+        }
+        if a.replaced.is_some() {
             // The pods of a slice to come belong to the job's first slice by name, so nodes can't be reserved for them.
             nodes.end(run);
-            return result;
+            self.decide_by_quota(
+                e.id,
+                "WorkloadSlice",
+                "No nodes are reserved for workload slices that replace others".into(),
+            );
+            return Ok(());
         }
         self.reserve_found(e.id, key, &[run]);
         Ok(())
     }
 
+    /// Not all pods of an entry have nodes: whether the others are of flavors for which a cluster autoscaler adds nodes once
+    /// pods wait. Those of other flavors still need nodes now.
+    fn wait_for_provisioning(
+        &mut self,
+        e: &Entry,
+        key: &WorkloadKey,
+        admission: &Admission,
+        lacking: String,
+    ) -> Result<(), String> {
+        let Some(wl) = self.state.wl(e.id) else { return Ok(()) };
+        let (mut pods, mut provisioned) = (Vec::new(), Vec::new());
+        for assigned in &admission.assignments {
+            let flavor = self.state.autoscaled_flavor(assigned);
+            if let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) {
+                match flavor {
+                    Some(flavor) => provisioned.push(flavor),
+                    None => self.state.expected_pods(key, podset, assigned, &mut pods),
+                }
+            }
+        }
+        let Some(nodes) = self.nodes.as_mut().filter(|_| !provisioned.is_empty()) else {
+            return Err(lacking);
+        };
+        if !pods.is_empty() {
+            let (run, result) = nodes.dry_run(self.now, key, &pods);
+            if let Err(failure) = result {
+                nodes.end(run);
+                return Err(failure.message);
+            }
+            self.reserve_found(e.id, key, &[run]);
+            return Ok(());
+        }
+        provisioned.sort_unstable();
+        provisioned.dedup();
+        let message = format!("{lacking} A cluster autoscaler adds nodes of {}", provisioned.join(", "));
+        self.decide_by_quota(e.id, "WaitingForProvisioning", message);
+        Ok(())
+    }
+
+    fn decide_by_quota(&mut self, id: WorkloadId, reason: &'static str, message: String) {
+        self.state.joint.decided.insert(id, NodesDecision::QuotaAlone(reason, message));
+    }
+
     fn reserve_found(&mut self, id: WorkloadId, key: &WorkloadKey, runs: &[DryRunId]) {
         if let Some(nodes) = self.nodes.as_mut() {
             let places = nodes.reserve_nodes(self.now, key, runs);
-            self.state.joint.reserved.insert(id, places);
+            let pods = |w: &WorkloadInfo| w.total_requests.iter().any(|t| t.count > 0);
+            if !places.is_empty() {
+                self.state.joint.decided.insert(id, NodesDecision::Reserved(places));
+            } else if self.state.wl(id).is_some_and(pods) {
+                let message = "Quota alone decides: another scheduler or an extender places the pods";
+                self.decide_by_quota(id, "OtherScheduler", message.to_owned());
+            }
         }
         self.dry_runs.others_placed = true;
         if let Some(wl) = self.state.wl_mut(id) {
@@ -109,17 +173,47 @@ impl Cycle<'_> {
 
     /// Gives the nodes of an entry up that is not admitted after all.
     pub(super) fn withdraw_nodes(&mut self, e: &Entry) {
+        self.state.joint.decided.remove(&e.id);
         let Some(wl) = self.state.wl_mut(e.id).filter(|w| w.nodes_reserved) else { return };
         wl.nodes_reserved = false;
         if let Some(nodes) = self.nodes.as_mut() {
             nodes.withdraw(&wl.obj.key);
         }
-        self.state.joint.reserved.remove(&e.id);
     }
 }
 
 impl Queueing {
-    /// The pods of a podset as they will be: with what flavor and topology add.
+    /// Why nodes decide nothing for a workload with this admission, if they don't: reason and message of the condition
+    /// `plimsoll.dev/NodesReserved`.
+    fn quota_alone(
+        &self,
+        cq: ClusterQueueId,
+        wl: &WorkloadInfo,
+        admission: &Admission,
+    ) -> Option<(&'static str, &'static str)> {
+        if !self.checks_of(cq, Some(admission)).is_empty() {
+            return Some(("AdmissionChecks", "Quota alone decides: an admission check may add the nodes"));
+        }
+        let message = "Quota alone decides: pods use claims or volumes that are made after them";
+        (!all_can_be_reserved(wl)).then_some(("GeneratedClaims", message))
+    }
+
+    /// The flavor of a podset for which a cluster autoscaler adds nodes when pods wait, if it has one.
+    fn autoscaled_flavor(&self, assigned: &PodSetAssignment) -> Option<String> {
+        let autoscaled = |name: &&String| {
+            let flavor = self.ids.find_flavor(name).and_then(|f| self.objects.flavors.get(&f));
+            flavor.is_some_and(|f| f.autoscaled)
+        };
+        assigned.flavors.iter().map(|(_, name)| name).find(autoscaled).cloned()
+    }
+
+    /// Whether a cluster autoscaler adds nodes for pods of this admission.
+    pub(super) fn is_autoscaled(&self, admission: &Admission) -> bool {
+        admission.assignments.iter().any(|assigned| self.autoscaled_flavor(assigned).is_some())
+    }
+
+    /// The pods of a podset as they will be: with what flavor and topology add, and what the namespace's LimitRanges and the
+    /// RuntimeClass fill in.
     pub(super) fn expected_pods(
         &self,
         key: &WorkloadKey,
@@ -136,6 +230,8 @@ impl Queueing {
         };
         pod.labels.insert(PODSET.to_owned(), podset.name.clone());
         pod.spec = podset.spec.clone();
+        let limits = requests::limits_of(&self.objects.limit_ranges, &key.namespace);
+        requests::adjust(&mut pod.spec, &limits, &self.objects.runtime_classes);
         pod.spec.node_name.clear();
         pod.spec.scheduling_gates.clear();
         let mut names: Vec<&str> = assigned.flavors.iter().map(|(_, f)| f.as_str()).collect();
@@ -184,6 +280,10 @@ impl Queueing {
         }
         if self.joint.claims.review && !self.joint.claims.is_empty() {
             self.take_stale_claims().into_iter().for_each(|plan| nodes.end(plan));
+        }
+        if nodes.take_pods_came() {
+            let waiting = std::mem::take(&mut self.joint.awaiting_pods);
+            self.dirty.inadmissible.extend(waiting);
         }
         if nodes.take_freed() {
             let waiting = std::mem::take(&mut self.joint.awaiting_nodes);
@@ -248,5 +348,10 @@ impl Queueing {
     /// Whether workloads wait for capacity on nodes.
     pub fn awaits_nodes(&self) -> bool {
         !self.joint.awaiting_nodes.is_empty()
+    }
+
+    /// Whether workloads wait for nodes whose pods look at other pods.
+    pub fn awaits_pods(&self) -> bool {
+        !self.joint.awaiting_pods.is_empty()
     }
 }

@@ -29,6 +29,7 @@ impl Cycle<'_> {
                 stale: false,
                 second,
                 awaits_nodes: false,
+                by_labels: false,
                 retry_at: None,
                 fits,
                 shortage,
@@ -104,9 +105,26 @@ impl Cycle<'_> {
     ) -> (Assignment, Vec<Target>) {
         self.searches = Some(Vec::new());
         let rank = self.lift_claims(id);
-        let (mut assignment, targets) = self.find_quota(id, cq, pins, last);
+        self.dry_runs.by_labels = false;
+        let (mut assignment, mut targets) = self.find_quota(id, cq, pins, last);
+        assignment.by_labels = self.dry_runs.by_labels;
+        let mut overtaken = Vec::new();
+        if let Some(rank) = rank.as_ref().filter(|_| assignment.lacks_nodes() && targets.is_empty()) {
+            overtaken = self.lift_overtaken(id, rank);
+        }
+        if !overtaken.is_empty() {
+            self.drop_found_nodes();
+            self.dry_runs.overtakes = true;
+            let (found, _) = self.find_quota(id, cq, pins, last);
+            self.dry_runs.overtakes = false;
+            if found.mode() == Mode::Fit {
+                (assignment, targets) = (found, Vec::new());
+                self.dry_runs.overtaken.insert(id, overtaken.clone());
+            }
+        }
         self.searches = None;
         self.keep_dry_runs(id, &assignment);
+        self.restore_these(&overtaken);
         self.restore_claims(rank.as_ref());
         if self.state.config.gates.topology && assignment.mode() == Mode::Preempt {
             self.state.place_after_preemption(id, cq, &mut assignment, &targets);

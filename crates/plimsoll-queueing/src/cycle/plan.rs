@@ -49,6 +49,8 @@ pub(crate) struct Entry {
     pub(super) second: Option<u32>,
     /// Whether it waits for capacity on nodes (joint admission).
     pub(super) awaits_nodes: bool,
+    /// Whether workloads of the same scheduling hash may fit on nodes that it can't use.
+    pub(super) by_labels: bool,
     /// When it may preempt again, after too many preemptions in vain.
     pub(super) retry_at: Option<Time>,
     /// The level of borrowing with which it fits, as long as that is known without a nomination.
@@ -106,6 +108,7 @@ pub(super) struct Requeue {
     pub(super) last_assignment: Option<LastAssignment>,
     pub(super) stale: bool,
     pub(super) awaits_nodes: bool,
+    pub(super) by_labels: bool,
     pub(super) retry_at: Option<Time>,
     pub(super) shortage: Option<Shortage>,
 }
@@ -151,6 +154,7 @@ impl Entry {
     pub(super) fn record(&mut self, (assignment, targets): (Assignment, Vec<Target>)) {
         self.message = assignment.message();
         self.awaits_nodes = assignment.lacks_nodes();
+        self.by_labels = assignment.by_labels;
         self.last_assignment = Some(assignment.last_assignment.clone());
         self.assignment = Some(assignment);
         self.targets = targets;
@@ -185,6 +189,7 @@ impl Entry {
                 last_assignment: self.last_assignment,
                 stale: self.stale,
                 awaits_nodes: self.awaits_nodes,
+                by_labels: self.by_labels,
                 retry_at: self.retry_at,
                 shortage: self.shortage,
             }),

@@ -163,6 +163,7 @@ impl Queueing {
     pub(super) fn flavor(&mut self, f: ResourceFlavor) {
         let id = self.ids.flavor(&f.name);
         if self.objects.flavors.get(&id).map(Arc::as_ref) != Some(&f) {
+            self.joint.failed.clear();
             self.objects.flavors.insert(id, Arc::new(f));
             self.flavor_changed(id);
             self.windows_of_flavors_again(id);

@@ -25,10 +25,18 @@ impl Queueing {
     pub(super) fn workload(&mut self, mut w: Workload, now: Time) {
         self.drop_disabled_fields(&mut w);
         let key = w.key.clone();
+        self.note_holder(&key);
         self.workload_seen(w, now);
+        self.note_holder(&key);
         if let Some(id) = self.workloads.find(&key) {
             self.explain_soon(id, now);
         }
+    }
+
+    /// A workload changes: if it holds quota, it may be another victim than before.
+    fn note_holder(&mut self, key: &WorkloadKey) {
+        let wl = self.workloads.find(key).and_then(|id| self.wl(id));
+        self.joint.changes += u64::from(wl.is_some_and(|w| w.quota.is_some()));
     }
 
     /// The job of an evicted workload has stopped, or its one pod has `ended`.

@@ -66,6 +66,11 @@ impl WorkloadPods {
         self.leaving.iter().copied()
     }
 
+    /// The Workload of a pod.
+    pub(crate) fn workload(&self, id: PodId) -> Option<&WorkloadKey> {
+        self.members.get(&id).map(|m| &*m.workload)
+    }
+
     /// The pods of a Workload, in id order, with their podsets.
     pub(crate) fn of(&self, workload: &WorkloadKey) -> impl Iterator<Item = (PodId, &str)> {
         let pods = self.by_key.get(workload).into_iter().flatten();

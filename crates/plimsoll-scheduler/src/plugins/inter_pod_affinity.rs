@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 pub(super) const REASON_AFFINITY: &str = "node(s) didn't match pod affinity rules";
 pub(super) const REASON_ANTI: &str = "node(s) didn't match pod anti-affinity rules";
-pub(super) const REASON_EXISTING: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
+pub(crate) const REASON_EXISTING: &str = "node(s) didn't satisfy existing pods anti-affinity rules";
 
 /// The plugin with its arguments.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ mod extended_resources;
 mod fit;
 mod gang;
 mod image_locality;
-mod inter_pod_affinity;
+pub(crate) mod inter_pod_affinity;
 mod node_affinity;
 mod node_name;
 mod node_ports;

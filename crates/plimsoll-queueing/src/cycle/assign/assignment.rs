@@ -92,6 +92,8 @@ pub(crate) struct Assignment {
     pub(in crate::cycle) dry_runs: u64,
     /// Whether preemption would give quota to all podsets, and leave not all their pods a node (joint admission).
     pub(in crate::cycle) lacks_nodes_after_preemption: bool,
+    /// Whether the labels of the pods keep them off nodes: workloads of the same scheduling hash may fit.
+    pub(in crate::cycle) by_labels: bool,
 }
 
 impl Assignment {

@@ -239,6 +239,7 @@ impl Cycle<'_> {
             | PreemptionMode::NoCandidates => return None,
         };
         let had_quota = grade.way == PreemptionMode::Fit;
+        self.forget_lack_of_nodes();
         match self.preempt_for_nodes(s, flavors, assumed, had_quota) {
             Some(possibility) => {
                 if !had_quota {
@@ -250,6 +251,8 @@ impl Cycle<'_> {
                 };
                 flavors.iter_mut().for_each(|f| f.mode = Mode::Preempt);
             }
+            // Preemption gives no quota, or is of no use for another reason than nodes: that is Kueue's to say.
+            None if !had_quota && !self.lacked_nodes() => return None,
             None => {
                 grade.way = PreemptionMode::NoFit;
                 flavors.clear();

@@ -64,6 +64,7 @@ impl Cycle<'_> {
         let wl = self.state.wl(id).filter(|w| w.quota.is_none() && all_can_be_reserved(w))?;
         if wl.obj.pod_sets.iter().any(|p| p.topology.is_some())
             || !self.state.checks_of(cq, Some(admission)).is_empty()
+            || self.state.is_autoscaled(admission)
         {
             return None;
         }
@@ -96,7 +97,12 @@ impl Cycle<'_> {
             return None;
         }
         let node = self.state.cq(s.cq).node?;
-        let (admission, _) = self.admission_tried(s, tried)?;
+        let (admission, own) = self.admission_tried(s, tried)?;
+        let search = self.victim_search(s, own, has_quota);
+        if let Some(lacked) = search.as_ref().and_then(|search| self.failed_before(search)) {
+            self.node_search.lacked |= lacked;
+            return None;
+        }
         let nodes = self.pods_needed(s.id, s.cq, &admission)?;
         let never_preempts = |(p, _): &(Pod, usize)| p.spec.preemption_policy == PodPreemptionPolicy::Never;
         // Quota is preempted whatever the pods say, as in Kueue.
@@ -119,9 +125,13 @@ impl Cycle<'_> {
         frs.dedup();
         let tas = TasRequests::default();
         let need = PreemptionContext { id: s.id, cq: s.cq, node, frs, usage, tas, nodes: Some(nodes) };
+        self.count_victim_search();
         let targets = self.find_targets(&need);
         self.drop_found_nodes();
         if targets.is_empty() {
+            if let Some(search) = search {
+                self.remember_failure(search, self.node_search.lacked);
+            }
             return None;
         }
         let own = targets.iter().any(|t| self.state.cq_holding(t.id) == Some(s.cq));
@@ -146,6 +156,16 @@ impl Cycle<'_> {
             && self
                 .admission_tried(s, tried)
                 .is_some_and(|(admission, _)| self.pods_needed(s.id, s.cq, &admission).is_some())
+    }
+
+    /// Before a search: it has not been found out that nodes lack capacity.
+    pub(in crate::cycle) fn forget_lack_of_nodes(&mut self) {
+        self.node_search.lacked = false;
+    }
+
+    /// Whether there was quota in the searches since, and nodes lacked capacity.
+    pub(in crate::cycle) fn lacked_nodes(&self) -> bool {
+        self.node_search.lacked
     }
 
     /// Begins a search; whether the need fits without any victim, once pods that are being deleted are gone.

@@ -1,0 +1,74 @@
+//! Where nodes decide nothing the status says why.
+
+use super::world::{World, cluster_queue, pod_set};
+use plimsoll_queueing::{Config, cond};
+use plimsoll_state::model::{Volume, VolumeSource};
+
+/// Reason of the condition that says what was decided of nodes; whether some are reserved.
+fn nodes(w: &World, name: &str) -> (bool, String, String) {
+    let c = w.workloads[name].status.condition(cond::NODES_RESERVED).cloned().unwrap_or_default();
+    (c.status, c.reason, c.message)
+}
+
+#[test]
+fn generated_volumes_are_decided_by_quota_alone() {
+    let mut w = World::new(true);
+    w.node("a", 1);
+    let mut set = pod_set("main", 2, 1);
+    set.spec.volumes.push(Volume { name: "scratch".into(), source: VolumeSource::Ephemeral });
+    w.submit_to("c", "scratch", 0, vec![set]);
+    assert_eq!(w.admitted(), ["scratch"]);
+    let (reserved, reason, message) = nodes(&w, "scratch");
+    assert_eq!((reserved, &*reason), (false, "GeneratedClaims"), "{message}");
+}
+
+/// A world with nodes of the flavor `fixed`, and none of `cloud`, for which an autoscaler adds some.
+fn autoscaled(fixed: i64) -> World {
+    let queue = cluster_queue("c", &[("fixed", 8), ("cloud", 8)]);
+    let mut w = World::with_queues(true, Config::default(), &[queue]);
+    w.autoscale("cloud");
+    w.node_of("a", fixed, "fixed");
+    w
+}
+
+#[test]
+fn a_flavor_with_a_cluster_autoscaler_has_nodes_to_come() {
+    let mut w = autoscaled(2);
+    w.submit("first", 2, 1);
+    assert_eq!(w.flavors("first"), ["fixed"]);
+    assert!(nodes(&w, "first").0);
+    w.submit("second", 2, 1);
+    assert_eq!(w.flavors("second"), ["cloud"]);
+    let (reserved, reason, message) = nodes(&w, "second");
+    assert_eq!((reserved, &*reason), (false, "WaitingForProvisioning"), "{message}");
+    assert!(
+        message.contains("0/1 nodes are available") && message.ends_with("adds nodes of cloud"),
+        "{message}"
+    );
+    // Its pods wait, so that the autoscaler sees them.
+    assert_eq!(w.stuck.len(), 2);
+    w.node_of("b", 2, "cloud");
+    w.now += 600;
+    w.run();
+    assert!(w.bound.contains("second-0") && w.bound.contains("second-1"));
+}
+
+#[test]
+fn podsets_of_other_flavors_still_need_nodes() {
+    let mut queue = cluster_queue("c", &[("fixed", 8)]);
+    let mut memory = cluster_queue("c", &[("cloud", 8)]).resource_groups.remove(0);
+    memory.covered = vec!["memory".into()];
+    memory.flavors[0].resources[0].resource = "memory".into();
+    queue.resource_groups.push(memory);
+    let mut w = World::with_queues(true, Config::default(), &[queue]);
+    w.autoscale("cloud");
+    w.node_of("a", 2, "fixed");
+    let mut elastic = pod_set("elastic", 1, 1);
+    elastic.spec.containers[0].requests = [("memory".to_owned(), 1)].into();
+    w.submit_to("c", "small", 0, vec![pod_set("main", 2, 1), elastic.clone()]);
+    assert_eq!(w.admitted(), ["small"]);
+    let (reserved, _, message) = nodes(&w, "small");
+    assert!(reserved && message == "main: a*2", "{message}");
+    w.submit_to("c", "large", 0, vec![pod_set("main", 3, 1), elastic]);
+    assert_eq!(w.reason("large").0, "WaitingForNodes");
+}
