@@ -12,7 +12,7 @@ use plimsoll_engine::EngineConfig;
 use plimsoll_queueing::cond;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{self, Api};
+use crate::api::{self, Api, Resource};
 use crate::cache::{Cache, Kind};
 use crate::discovery::Groups;
 use crate::extender::Extenders;
@@ -27,6 +27,7 @@ use crate::roles::Roles;
 use crate::room::Room;
 use crate::status::Statuses;
 use crate::synced::Synced;
+use crate::watch::Memory;
 use crate::{declared, driver, execute, ingest, take_over};
 
 fn limit(client: Option<ClientConnection>) -> Limit {
@@ -216,6 +217,26 @@ async fn until_stopped(events: impl Future<Output = ()>, stop: CancellationToken
     }
 }
 
+/// Follows the resources, and returns what the follower of each knows that a process taking over has to have seen.
+fn watch_all(
+    api: &Api,
+    resources: Vec<Resource>,
+    sinks: &ingest::Sinks,
+    supervisor: &Supervisor,
+    stop: &CancellationToken,
+) -> Vec<(Resource, Memory)> {
+    let mut given = Vec::new();
+    for resource in resources {
+        let follower = ingest::Follower::new(api.clone(), resource, sinks.clone());
+        if take_over::GIVES.contains(&resource) {
+            given.push((resource, follower.memory()));
+        }
+        let (name, stop) = (format!("watch of {}", resource.plural), stop.clone());
+        supervisor.spawn(name, move || follower.clone().run(stop.clone()));
+    }
+    given
+}
+
 /// Follows the jobs of kinds that are not built in.
 fn declared_kinds(
     api: &Api,
@@ -285,15 +306,7 @@ impl Runtime {
             health: health.clone(),
             groups: Groups::new(api.clone()),
         };
-        let mut given = Vec::new();
-        for resource in resources {
-            let follower = ingest::Follower::new(api.clone(), resource, sinks.clone());
-            if take_over::GIVES.contains(&resource) {
-                given.push((resource, follower.memory()));
-            }
-            let (name, stop) = (format!("watch of {}", resource.plural), stop.clone());
-            supervisor.spawn(name, move || follower.clone().run(stop.clone()));
-        }
+        let given = watch_all(&api, resources, &sinks, &supervisor, &stop);
         if roles.queueing {
             declared_kinds(&api, &sinks, settings, &supervisor, &stop);
         }

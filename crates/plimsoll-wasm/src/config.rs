@@ -150,7 +150,7 @@ struct Loader {
 
 /// A guest with its configuration.
 enum Loaded {
-    Compatible(Guest),
+    Compatible(Box<Guest>),
     Fast(Arc<FastGuest>, String),
 }
 
@@ -221,12 +221,12 @@ impl Loader {
             }
         };
         match self.module(&args.guest_url, checksum).map_err(|why| wrong("guestURL", why))? {
-            Compiled::Compatible(guest) => Ok(Loaded::Compatible(guest.with(Settings {
+            Compiled::Compatible(guest) => Ok(Loaded::Compatible(Box::new(guest.with(Settings {
                 name: name.into(),
                 config: config.into(),
                 severity: args.log_severity,
                 args: args.args.into(),
-            }))),
+            })))),
             Compiled::Fast(_) if !args.args.is_empty() => {
                 Err(wrong("args", "this guest has no main function: use guestConfig".to_owned()))
             }
@@ -265,7 +265,7 @@ fn registration(name: &str, loader: &Arc<Loader>) -> Registration {
                 None => Box::new(GuestPlugin::new(None, handle.plugin())),
             },
             Some(Loaded::Compatible(guest)) => {
-                Box::new(GuestPlugin::new(Some((guest, failures.clone())), handle.plugin()))
+                Box::new(GuestPlugin::new(Some((*guest, failures.clone())), handle.plugin()))
             }
             None => Box::new(GuestPlugin::new(None, handle.plugin())),
         }

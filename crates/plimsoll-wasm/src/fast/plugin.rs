@@ -122,7 +122,7 @@ impl Plugin for FastPlugin {
             // With a failure the pod gets a whole cycle, which reports it.
             charges.map_or(true, |charges| !charges.is_empty())
         };
-        !self.manifest.pod_name && !(self.manifest.charges && holds())
+        !(self.manifest.pod_name || self.manifest.charges && holds())
     }
 
     fn reads_pod_labels(&self) -> bool {

@@ -75,7 +75,7 @@ async fn kueues_examples_end_as_its_documentation_says() {
             let holds = match (at, now.pointer(at)) {
                 ("", _) => json::is_true(&now, want),
                 (_, Some(Value::String(text))) => text == want,
-                (_, found) => found.is_some_and(|found| found.to_string() == want),
+                (_, found) => found.is_some_and(|found| *found == *want),
             };
             holds.then_some(()).ok_or(now.to_string())
         })

@@ -179,7 +179,7 @@ fn a_kind_of_ones_own_is_queued_while_it_is_declared() {
     assert_eq!(made["spec"]["paused"], true);
     validate(&review, &made, fixture.env(NOW)).unwrap();
     let key = Key::job("example.com/train", "ns", "t");
-    assert_eq!(affected(of_kind, &made, &fixture), [key.clone()]);
+    assert_eq!(affected(of_kind, &made, &fixture), std::slice::from_ref(&key));
     // Before the first list nobody knows whether it is there.
     assert_eq!(
         crate::reconcile(&key, fixture.env(NOW)),
