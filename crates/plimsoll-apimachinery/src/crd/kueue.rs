@@ -52,7 +52,7 @@ mod tests {
         }
         assert_eq!(kueue_definitions().len(), 13);
         let rows: Vec<Kind> = kueue_definitions().iter().flat_map(kinds).collect();
-        assert_eq!(rows.len(), 23);
+        assert_eq!(rows.len(), 24);
         for row in rows {
             fn rules(node: &crate::crd::node::Node, at: &str) {
                 for rule in &node.rules {
