@@ -1,11 +1,12 @@
 //! `cargo xtask instructions`: how many instructions placement executes per pod and queueing per workload, against the
-//! checked-in baseline.
+//! checked-in baseline; and what it takes to read an object of a watch, and to make a binding or an admission a request and
+//! its response an event.
 //!
-//! Fixed runs (`crates/plimsoll-scheduler/examples/placement_work.rs` and
-//! `crates/plimsoll-queueing/examples/admission_work.rs`, release build) under Callgrind, from which the same run with one
-//! pod or without workloads is subtracted, so that starting up and making nodes or queues don't count. What deciding about
-//! pods takes has lines of its own, its allocations among them: it is a fifth of the run. Instructions and allocations,
-//! unlike times, hardly depend on the machine's load.
+//! Fixed runs (`crates/plimsoll-scheduler/examples/placement_work.rs`,
+//! `crates/plimsoll-queueing/examples/admission_work.rs` and `crates/plimsoll-api/examples/wire_work.rs`, release build)
+//! under Callgrind, from which the same run with one pod or without workloads is subtracted, so that starting up and making
+//! nodes or queues don't count. What deciding about pods takes has lines of its own, its allocations among them: it is a
+//! fifth of the run. Instructions and allocations, unlike times, hardly depend on the machine's load.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -36,6 +37,10 @@ const PLACEMENT: [(&str, usize, usize); 8] = [
 const ADMISSION: [(&str, &str, usize, usize, usize); 2] =
     [("admission-paced", "paced", 3, 10, 50), ("admission-at-once", "at-once", 3, 10, 50)];
 
+/// What happens to each object, and to how many.
+const WIRE: [(&str, usize); 5] =
+    [("pods-json", 401), ("pods-protobuf", 401), ("workloads", 401), ("bind", 401), ("admit", 401)];
+
 /// Compares, or writes the baseline.
 pub fn run(root: &Path, bless: bool) -> Result<()> {
     let quiet = |c: &mut Command| c.stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -45,6 +50,7 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
     }
     let placement = example::build(root, "placement_work", &["--release", "-p", "plimsoll-scheduler"])?;
     let admission = example::build(root, "admission_work", &["--release", "-p", "plimsoll-queueing"])?;
+    let wire = example::build(root, "wire_work", &["--release", "-p", "plimsoll-api"])?;
     let compiler = compiler()?;
     let path = root.join(BASELINE);
     let baseline = if bless { Baseline::default() } else { Baseline::read(&path)? };
@@ -56,7 +62,7 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
         "# Instructions per pod or workload: `cargo xtask instructions --bless`\ncompiler {compiler}\n"
     );
     let mut grown = Vec::new();
-    for (figure, count) in figures(&placement, &admission)? {
+    for (figure, count) in figures(&placement, &admission, &wire)? {
         let _ = writeln!(text, "{figure} {count:.1}");
         let Some(was) = baseline.figures.get(&figure) else {
             println!("{figure}: {count:.1} each");
@@ -82,8 +88,8 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
     Ok(())
 }
 
-/// All figures, per pod or workload, by name.
-fn figures(placement: &Path, admission: &Path) -> Result<Vec<(String, f64)>> {
+/// All figures, per pod, workload, object or write, by name.
+fn figures(placement: &Path, admission: &Path, wire: &Path) -> Result<Vec<(String, f64)>> {
     let mut out = Vec::new();
     for run in PLACEMENT {
         out.push((run.0.to_owned(), per_pod(placement, run, None)?.instructions));
@@ -97,6 +103,12 @@ fn figures(placement: &Path, admission: &Path) -> Result<Vec<(String, f64)>> {
         let each = per_workload(admission, run)?;
         out.push((run.0.to_owned(), each.instructions));
         out.push((format!("{}-allocations", run.0), each.allocations));
+    }
+    for (what, number) in WIRE {
+        let run = |number: usize| count(wire, &[what, &number.to_string()], None);
+        let each = each(&run(number)?, &run(1)?, number - 1);
+        out.push((format!("wire-{what}"), each.instructions));
+        out.push((format!("wire-{what}-allocations"), each.allocations));
     }
     Ok(out)
 }
