@@ -257,7 +257,7 @@ impl Gathered {
                 if reloads {
                     self.events.push(Event::Scheduler(plimsoll_scheduler::Event::Reload(profiles)));
                 }
-                // Whoever asked may have given up.
+                // The caller may have given up.
                 drop(to.send(problem.map_or(Ok(()), Err)));
                 return reloads;
             }

@@ -1,4 +1,4 @@
-//! The manifest of a guest, read strictly: it comes from whoever wrote the guest.
+//! The manifest of a guest, read strictly: the author of the guest writes it.
 
 use plimsoll_plugin::{Manifest, Normalization};
 use serde::Deserialize;
