@@ -20,7 +20,7 @@ use crate::podset::Ranks;
 use crate::store::Kind;
 use crate::webhook::pod_sets::{PodSetAt, topology};
 use crate::webhook::review::{Review, Validation, default_queue};
-use crate::{Env, ancestors, names, orphan};
+use crate::{Env, names, orphan};
 
 /// Name in `integrations.frameworks`.
 pub(crate) const FRAMEWORK: &str = CustomKind::LEADER_WORKER_SET.framework();
@@ -225,11 +225,7 @@ fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
         let owned = env.objects.owned_by_name(namespace, LEADER_WORKER_SETS.kind, name);
         return orphan::finalize_ownerless(&owned, env);
     };
-    let config = env.config;
-    let managed = config.has_framework(FRAMEWORK)
-        && config.manages_namespace(env.objects, namespace)
-        && config.manages(&set)
-        && matches!(ancestors::managed(&set, namespace, env), ancestors::Ancestor::None);
+    let managed = super::is_managed(FRAMEWORK, &set, namespace, env);
     if json::deleting(&set) || !managed {
         return Plan::new();
     }

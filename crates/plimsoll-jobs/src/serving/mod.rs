@@ -20,7 +20,7 @@ use crate::store::Kind;
 use crate::webhook::admission_gates;
 use crate::webhook::review::{Review, Validation, owner_is_managed};
 use crate::webhook::validation::{self, ErrorList, annotation_path, label_path};
-use crate::{Env, config, names, workload};
+use crate::{Env, ancestors, config, names, workload};
 
 /// Pause before a missing object is looked up again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -62,6 +62,15 @@ fn validate_common(of: &Integration, review: &Review<'_>, object: &Value, env: E
         ));
     }
     validation
+}
+
+/// Whether the framework is on and queues this object by itself: its namespace and labels are managed, and no ancestor is.
+fn is_managed(framework: &str, object: &Value, namespace: &str, env: Env<'_>) -> bool {
+    let config = env.config;
+    config.has_framework(framework)
+        && config.manages_namespace(env.objects, namespace)
+        && config.manages(object)
+        && matches!(ancestors::managed(object, namespace, env), ancestors::Ancestor::None)
 }
 
 /// Queue and priority class of an object whose pods run stay, and a queue is never removed.

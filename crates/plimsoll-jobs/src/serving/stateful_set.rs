@@ -19,7 +19,7 @@ use crate::pod_view::ended;
 use crate::podset::Ranks;
 use crate::store::Kind;
 use crate::webhook::review::{Review, Validation, default_queue};
-use crate::{Env, ancestors, names, orphan, workload};
+use crate::{Env, names, orphan, workload};
 
 /// Name of the podset.
 const POD_SET: &str = "main";
@@ -130,11 +130,7 @@ fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
         let owned = env.objects.owned_by_name(namespace, STATEFUL_SETS.kind, name);
         return orphan::finalize_ownerless(&owned, env);
     };
-    let config = env.config;
-    let managed = config.has_framework(FRAMEWORK)
-        && config.manages_namespace(env.objects, namespace)
-        && config.manages(&set)
-        && matches!(ancestors::managed(&set, namespace, env), ancestors::Ancestor::None);
+    let managed = super::is_managed(FRAMEWORK, &set, namespace, env);
     if is_anothers(&set) || json::deleting(&set) || !managed {
         return Plan::new();
     }
