@@ -58,3 +58,5 @@ pub const GATED_BY: &str = "kueue.x-k8s.io/admission-gated-by";
 pub const PROVREQ: &str = "provreq.kueue.x-k8s.io/";
 /// LocalQueue of jobs without the label, where it exists.
 pub const DEFAULT_QUEUE: &str = "default";
+/// Condition of a workload: its pods have their nodes too. As in queueing, a reservation that ends takes it back.
+pub const NODES_RESERVED: &str = "plimsoll.dev/NodesReserved";

@@ -168,8 +168,10 @@ pub(crate) fn unreserve(wl: &Value, reason: &str, message: &str, now: Time) -> P
         }
     };
     set("QuotaReserved", reason, message);
-    if json::is_true(wl, "Admitted") {
-        set("Admitted", "NoReservation", "The workload has no reservation");
+    for kind in ["Admitted", names::NODES_RESERVED] {
+        if json::is_true(wl, kind) {
+            set(kind, "NoReservation", "The workload has no reservation");
+        }
     }
     let mut status = Map::new();
     status.insert("conditions".to_owned(), new["status"]["conditions"].take());

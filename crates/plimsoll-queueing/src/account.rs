@@ -41,6 +41,8 @@ pub(crate) struct AccountedState {
     gated: bool,
     /// Whether it waits for pods of its group.
     incomplete: bool,
+    /// Whether its integration keeps it back.
+    on_hold: bool,
 }
 
 fn fingerprint(c: &Condition) -> u64 {
@@ -60,6 +62,7 @@ impl AccountedState {
             requeued: s.condition(cond::REQUEUED).map(fingerprint),
             gated: wl.obj.has_closed_gate(),
             incomplete: s.is_true(cond::WAITING_FOR_REPLACEMENT_PODS),
+            on_hold: is_on_hold(&wl.obj),
         }
     }
 }
@@ -260,6 +263,7 @@ impl Queueing {
                 && b.requeued == after.requeued
                 && b.gated == after.gated
                 && b.incomplete == after.incomplete
+                && b.on_hold == after.on_hold
                 && b.phase == Phase::Pending
         });
         if released
@@ -307,21 +311,23 @@ impl Queueing {
         }
     }
 
+    /// The ClusterQueue in which a workload may wait for quota, if it holds none.
+    pub(crate) fn may_queue_in(&self, wl: &WorkloadInfo) -> Option<ClusterQueueId> {
+        let lq = self.lq(wl.lq);
+        let usable = lq.spec.as_ref().is_some_and(|s| s.stop_policy == StopPolicy::None);
+        let may = usable
+            && is_admissible(&wl.obj)
+            && wl.devices.is_ok()
+            && Self::depends_on_nothing(wl)
+            && !self.outside_run_window(wl);
+        lq.cq.filter(|&c| may && self.cq(c).spec.is_some())
+    }
+
     /// Puts a waiting workload where it belongs. `unchanged`: nothing that could make it admissible
     /// changed, so that an inadmissible one stays so.
     pub(crate) fn enqueue(&mut self, id: WorkloadId, unchanged: bool, now: Time) {
         let Some(wl) = self.wl(id) else { return };
-        let lq = self.lq(wl.lq);
-        let usable = lq.spec.as_ref().is_some_and(|s| s.stop_policy == StopPolicy::None);
-        let target = lq.cq.filter(|&c| {
-            usable
-                && self.cq(c).spec.is_some()
-                && is_admissible(&wl.obj)
-                && wl.devices.is_ok()
-                && Self::depends_on_nothing(wl)
-                && !self.outside_run_window(wl)
-        });
-        let Some(cq) = target else {
+        let Some(cq) = self.may_queue_in(wl) else {
             self.unqueue(id);
             return;
         };

@@ -18,6 +18,14 @@ impl Queueing {
             if let Some(cq) = wl.queued {
                 assert!(self.cq(cq).pending.position(id).is_some(), "{}: not in its queue", wl.obj.key);
             }
+            if !wl.must_hold() && self.dirty.requeue.is_empty() {
+                assert_eq!(
+                    wl.queued,
+                    self.may_queue_in(wl),
+                    "{}: not in the queue it may wait in",
+                    wl.obj.key
+                );
+            }
         }
         self.check_quota_reservations();
         self.check_dependencies();

@@ -500,6 +500,27 @@ fn has(seen: &[(String, String, String)], wl: &str, kind: &str, reason: &str) ->
 
 /// Between two tries of a search among flavors the first flavor becomes free: it is tried again, though nothing else
 /// happens.
+/// A workload that its integration lets go is queued, though nothing else about it changed.
+#[test]
+fn a_workload_no_longer_on_hold_gets_its_quota() {
+    let mut q = small_world(Config::default(), 0);
+    let mut held = workload(0, 0, 0, 1000);
+    let mut condition = Condition {
+        kind: cond::QUOTA_RESERVED.into(),
+        reason: "OnHold".into(),
+        transition: Time::from_seconds(100),
+        ..Condition::default()
+    };
+    held.status.conditions = vec![condition.clone()];
+    q.handle(Time::from_seconds(100), Event::WorkloadUpsert(Box::new(held.clone())));
+    assert!(!has(&run(&mut q, 100), "w0", cond::QUOTA_RESERVED, "QuotaReserved"));
+    condition.reason = "PendingEvaluation".into();
+    held.status.conditions = vec![condition];
+    held.version = 2;
+    q.handle(Time::from_seconds(101), Event::WorkloadUpsert(Box::new(held)));
+    assert!(has(&run(&mut q, 101), "w0", cond::QUOTA_RESERVED, "QuotaReserved"));
+}
+
 #[test]
 fn a_search_that_ended_with_old_tries_starts_anew() {
     let mut q = small_world(Config::default(), 0);

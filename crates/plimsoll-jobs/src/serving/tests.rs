@@ -106,7 +106,10 @@ fn a_stateful_set_has_one_workload_for_all_pods() {
     assert_eq!(body(plan.first())["metadata"]["ownerReferences"][1]["uid"], "db-0", "{plan:?}");
 
     // No pods: quota is kept until the last one has gone, then the workload is on hold.
-    fixture.put(Kind::Workload, reserved(&wl));
+    let mut with_nodes = reserved(&wl);
+    let nodes = json!({"type": names::NODES_RESERVED, "status": "True", "reason": "NodesReserved"});
+    with_nodes["status"]["conditions"].as_array_mut().unwrap().push(nodes);
+    fixture.put(Kind::Workload, with_nodes);
     fixture.put(Kind::StatefulSet, set(0));
     json::set(&mut member, &["spec", "nodeName"], json!("n"));
     fixture.put(Kind::Pod, member);
@@ -115,6 +118,8 @@ fn a_stateful_set_has_one_workload_for_all_pods() {
     let plan = reconcile(&key, fixture.env(NOW));
     let status = &body(plan.first())["status"];
     assert_eq!((&status["admission"], &status["conditions"][0]["reason"]), (&Value::Null, &json!("OnHold")));
+    assert!(!json::is_true(body(plan.first()), names::NODES_RESERVED), "{status}");
+    assert!(json::condition(body(plan.first()), names::NODES_RESERVED).is_some(), "{status}");
     let mut held = wl.clone();
     held["status"] = status.clone();
     json::remove(&mut held, &["status", "admission"]);
