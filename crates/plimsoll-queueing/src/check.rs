@@ -14,7 +14,6 @@ impl Queueing {
     pub fn check(&self) {
         for (id, wl) in self.workloads.iter() {
             assert!(!(wl.quota.is_some() && wl.queued.is_some()), "{}: queued and holding", wl.obj.key);
-            assert!(!wl.hidden, "{}: left over from a simulation", wl.obj.key);
             if let Some(cq) = wl.queued {
                 assert!(self.cq(cq).pending.position(id).is_some(), "{}: not in its queue", wl.obj.key);
             }

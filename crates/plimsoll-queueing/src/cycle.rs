@@ -1,14 +1,14 @@
 //! The scheduling cycle: one head of every ClusterQueue, in order, against one state (Kueue
 //! `pkg/scheduler/scheduler.go`, `schedule`).
 //!
-//! A cycle reads the state, simulates on it what the entries before took, and owns everything else that it needs. Its
-//! result is a [`Plan`]: the simulation is undone before the plan is committed.
+//! A cycle reads the state, simulates on it what the entries before took ([`Simulation`]), and owns everything else that it
+//! needs. Its result is a [`Plan`]: the simulation is undone before the plan is committed.
 
 pub(crate) mod assign;
 mod claims;
 mod commit;
 mod dry_runs;
-mod explain;
+mod entry;
 mod joint;
 mod nominate;
 mod order;
@@ -17,6 +17,7 @@ mod plan;
 pub(crate) mod preempt;
 mod reserve;
 mod second;
+mod topology;
 mod verdict;
 pub(crate) mod victim;
 
@@ -25,12 +26,13 @@ pub(crate) use dry_runs::FailedDryRuns;
 pub(crate) use order::EntryOrder;
 pub(crate) use second::SecondPasses;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use assign::{FlavorAssigner, Mode};
 use dry_runs::DryRuns;
-use plan::{Entry, Outcome, Plan, Recomputation, RequeueReason};
+use entry::{Entry, Outcome, RequeueReason};
+use plan::{AdmittedNodes, ClaimsChanged, Decision, NodesPlan, Plan, Recomputation, StillInadmissible};
 use preempt::{CachedSearch, CandidateSearch, NodeSearch};
 use reserve::ReservedCapacity;
 
@@ -38,8 +40,9 @@ use super::cond;
 use super::config::Config;
 use super::ids::{ClusterQueueId, FlavorResource, WorkloadId};
 use crate::Queueing;
-use crate::joint::{NodeReservations, Nodes};
+use crate::joint::{NodeReservations, Nodes, NodesDecision};
 use crate::pending::Shortage;
+use crate::simulate::Simulation;
 use crate::tree::{DominantResourceShare, FairShare};
 use plimsoll_state::time::Time;
 
@@ -96,10 +99,17 @@ impl Head {
 
 /// One run of the scheduling cycle: the state it reads and simulates on, and its scratch.
 pub(crate) struct Cycle<'a> {
-    state: &'a mut Queueing,
+    state: Simulation<'a>,
     now: Time,
     /// Joint admission: reserves nodes for the pods of workloads that are to be admitted.
     nodes: Option<&'a mut dyn NodeReservations>,
+    /// What became of the nodes of entries that are to be admitted, and for which of them some are reserved.
+    nodes_decided: BTreeMap<WorkloadId, NodesDecision>,
+    nodes_reserved: BTreeSet<WorkloadId>,
+    /// Of earlier cycles: dry runs that need not be tried again, and claims on nodes.
+    failed: FailedDryRuns,
+    claims: NodeClaims,
+    nodes_changed: ClaimsChanged,
     dry_runs: DryRuns,
     node_search: NodeSearch,
     strategies: Strategies,
@@ -121,38 +131,36 @@ pub(crate) struct Cycle<'a> {
     /// Entries that needed victims of others, by ClusterQueue.
     skips: Vec<(ClusterQueueId, u32)>,
     recomputations: Vec<Recomputation>,
+    /// Entries that leave their queues.
+    heads: Vec<(WorkloadId, ClusterQueueId)>,
+    still_inadmissible: Vec<StillInadmissible>,
+    lowest_priorities: Vec<(ClusterQueueId, Option<i64>)>,
 }
 
 impl Queueing {
     /// Runs one scheduling cycle and carries out what it decides.
     pub(crate) fn run_cycle(&mut self, now: Time, nodes: Option<Nodes<'_, '_>>) {
         let queues = self.take_queues_due(nodes.is_some());
-        let mut heads = self.pop_second_passes(now);
-        heads.extend(self.pop_heads(&queues));
-        let parked_again = std::mem::take(&mut self.parked_again);
-        if heads.is_empty() && !parked_again {
-            return;
-        }
-        queues.iter().for_each(|&q| self.cq_mut(q).cycles += 1);
-        self.tas.balanced_steps.set(0);
         let nodes = nodes.map(|n| n as &mut dyn NodeReservations);
-        let plan = Cycle::new(self, now, nodes, &heads).run(heads, &queues);
+        let plan = Cycle::new(self, now, nodes).run(queues);
         self.commit(plan, now);
     }
 }
 
 impl<'a> Cycle<'a> {
-    fn new(
-        state: &'a mut Queueing,
-        now: Time,
-        nodes: Option<&'a mut dyn NodeReservations>,
-        heads: &[Head],
-    ) -> Self {
+    fn new(state: &'a mut Queueing, now: Time, nodes: Option<&'a mut dyn NodeReservations>) -> Self {
         let strategies = state.strategies.clone();
+        let failed = std::mem::take(&mut state.joint.failed);
+        let claims = std::mem::take(&mut state.joint.claims);
         Self {
-            state,
+            state: Simulation::begin(state),
             now,
             nodes,
+            nodes_decided: BTreeMap::new(),
+            nodes_reserved: BTreeSet::new(),
+            failed,
+            claims,
+            nodes_changed: ClaimsChanged::default(),
             dry_runs: DryRuns::default(),
             node_search: NodeSearch::default(),
             strategies,
@@ -163,14 +171,42 @@ impl<'a> Cycle<'a> {
             admitted_without_ready_pods: false,
             searches: None,
             unreclaimable: Vec::new(),
-            skips: heads.iter().map(|h| (h.cq, 0)).collect(),
+            skips: Vec::new(),
             recomputations: Vec::new(),
+            heads: Vec::new(),
+            still_inadmissible: Vec::new(),
+            lowest_priorities: Vec::new(),
         }
     }
 
-    /// Decides about all heads; the state is as before, but for what the heads remembered of earlier cycles.
-    fn run(mut self, heads: Vec<Head>, queues: &[ClusterQueueId]) -> Plan {
-        let start = self.state.mark();
+    /// Decides about the heads of these ClusterQueues, and about second passes that are due. The state is as before.
+    fn run(mut self, queues: Vec<ClusterQueueId>) -> Plan {
+        let mut heads = self.state.second_passes_due(self.now);
+        heads.extend(self.heads_of(&queues));
+        let (mut decisions, mut unfinished) = (Vec::new(), Vec::new());
+        if !heads.is_empty() || !self.still_inadmissible.is_empty() {
+            self.skips = heads.iter().map(|h| (h.cq, 0)).collect();
+            let (entries, left) = self.decide(heads);
+            let left = |q: &ClusterQueueId| left.iter().any(|&i| entries[i].cq == *q);
+            unfinished = queues.iter().copied().filter(left).collect();
+            decisions = entries.into_iter().map(|e| self.decision(e)).collect();
+        }
+        self.state.end();
+        Plan {
+            queues,
+            unfinished,
+            heads: self.heads,
+            still_inadmissible: self.still_inadmissible,
+            lowest_priorities: self.lowest_priorities,
+            decisions,
+            skips: self.skips,
+            recomputations: self.recomputations,
+            nodes: NodesPlan { failed: self.failed, claims: self.claims, changed: self.nodes_changed },
+        }
+    }
+
+    /// Decides about heads. Gives the entries, and the indexes of those that it did not come to.
+    fn decide(&mut self, heads: Vec<Head>) -> (Vec<Entry>, Vec<usize>) {
         self.put_up_claims();
         let (mut entries, inadmissible) = self.nominate(heads);
         let mut left: Vec<usize> = self.classical_order(&entries);
@@ -182,14 +218,19 @@ impl<'a> Cycle<'a> {
         }
         self.drop_found_dry_runs();
         self.take_down_claims();
-        self.state.due.unfinished(
-            queues.iter().copied().filter(|q| left.iter().any(|&i| entries[i].cq == *q)).collect(),
-        );
-        self.state.rollback(start);
-        self.state.tree.commit();
-        self.state.tas.commit();
-        let decisions = entries.into_iter().chain(inadmissible).map(Entry::decide).collect();
-        Plan { decisions, skips: self.skips, recomputations: self.recomputations }
+        entries.extend(inadmissible);
+        (entries, left)
+    }
+
+    fn decision(&mut self, e: Entry) -> Decision {
+        let decision = self.nodes_decided.remove(&e.id);
+        let reserved = self.nodes_reserved.remove(&e.id);
+        e.decide(AdmittedNodes { decision, reserved })
+    }
+
+    /// The number of this cycle among those that looked at a ClusterQueue.
+    fn cycle_number(&self, cq: ClusterQueueId) -> i64 {
+        self.state.cq(cq).cycles + 1
     }
 
     /// Whether enough was decided for one step, and the entries left can as well be looked at in the next cycle: nothing is
@@ -269,7 +310,7 @@ impl<'a> Cycle<'a> {
             return;
         }
         if !fits || (e.mode() == Mode::Fit && !self.fits_beside_victims(e)) {
-            e.skip(keep, plan::NO_LONGER_FITS);
+            e.skip(keep, entry::NO_LONGER_FITS);
             return;
         }
         if e.mode() == Mode::Fit
@@ -278,7 +319,7 @@ impl<'a> Cycle<'a> {
         {
             if self.dry_runs.others_placed {
                 // One before it took the nodes: the next cycle finds others, or another flavor.
-                e.skip(false, plan::NO_LONGER_FITS);
+                e.skip(false, entry::NO_LONGER_FITS);
                 return;
             }
             e.message = format!("couldn't place all pods: {text}");
@@ -384,7 +425,7 @@ impl<'a> Cycle<'a> {
         }
         let kept = self.claim_for_preemption(e);
         if !kept {
-            e.skip(false, plan::NO_LONGER_FITS);
+            e.skip(false, entry::NO_LONGER_FITS);
         }
         kept
     }

@@ -167,6 +167,11 @@ impl Ids {
         self.by_pair.get(&(flavor, resource)).copied()
     }
 
+    /// The column of a pair. Those that a ClusterQueue's groups cover are made with the ClusterQueue; any other has no quota.
+    pub(crate) fn column(&self, flavor: FlavorId, resource: ResourceId) -> FlavorResource {
+        self.find_pair(flavor, resource).unwrap_or(FlavorResource(u32::MAX))
+    }
+
     /// Flavor and resource of a column.
     pub(crate) fn parts(&self, fr: FlavorResource) -> (FlavorId, ResourceId) {
         self.pairs.get(fr.index()).copied().unwrap_or((FlavorId(u32::MAX), ResourceId(u32::MAX)))

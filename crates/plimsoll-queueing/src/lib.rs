@@ -33,6 +33,7 @@ mod cycle;
 mod dependencies;
 mod dra;
 mod due;
+mod explain;
 mod format;
 mod handle;
 mod ids;
@@ -334,8 +335,6 @@ pub struct Queueing {
     devices: Devices,
     /// When which workloads get a second pass.
     second: SecondPasses,
-    /// Undo log of [`WorkloadInfo::hidden`].
-    hidden_log: Vec<(WorkloadId, bool)>,
     dirty: Dirty,
     /// Rounds of changes per step; fewer in tests.
     rounds: usize,
@@ -352,8 +351,6 @@ pub struct Queueing {
     queues_per_cycle: usize,
     /// Whether every head is nominated; in tests, to compare with.
     nominates_all: bool,
-    /// Whether the present cycle left heads where they are without a nomination.
-    parked_again: bool,
     /// Whether no cycle runs.
     held: bool,
     /// Cycles until now that admitted a workload, and cycles that did not.
@@ -390,7 +387,6 @@ impl Queueing {
             tas: Tas::default(),
             devices: Devices::default(),
             second: SecondPasses::default(),
-            hidden_log: Vec::new(),
             dirty: Dirty::default(),
             rounds: reconcile::MAX_ROUNDS,
             bounded: Bounded::default(),
@@ -400,7 +396,6 @@ impl Queueing {
             looks_everywhere: false,
             queues_per_cycle: QUEUES_PER_CYCLE,
             nominates_all: false,
-            parked_again: false,
             held: false,
             attempts: AdmissionAttempts::default(),
             last_write: 0,

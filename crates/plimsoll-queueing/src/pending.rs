@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::amount::Amount;
@@ -28,6 +29,11 @@ pub(crate) struct Rank {
 pub(crate) type Shortage = Vec<(FlavorResource, Amount)>;
 
 type BucketKey = (SchedulingHashId, LocalQueueId);
+
+/// The keys of all buckets of a scheduling hash.
+fn buckets_of(hash: SchedulingHashId) -> RangeInclusive<BucketKey> {
+    (hash, LocalQueueId(0))..=(hash, LocalQueueId(u32::MAX))
+}
 
 #[derive(Debug, Default)]
 struct Bucket {
@@ -182,14 +188,8 @@ impl Pending {
         true
     }
 
-    /// Takes out the workload whose turn it is. With `usage`, LocalQueues that used less go first.
-    pub(crate) fn pop(&mut self, usage: Option<&dyn Fn(LocalQueueId) -> f64>) -> Option<WorkloadId> {
-        let id = self.first(usage)?;
-        self.remove(id);
-        Some(id)
-    }
-
-    fn first(&self, usage: Option<&dyn Fn(LocalQueueId) -> f64>) -> Option<WorkloadId> {
+    /// The workload whose turn it is. With `usage`, LocalQueues that used less go first.
+    pub(crate) fn first(&self, usage: Option<&dyn Fn(LocalQueueId) -> f64>) -> Option<WorkloadId> {
         let sticky = self.sticky.filter(|&s| self.position(s) == Some(QueuePosition::Active));
         let Some(usage) = usage else {
             return sticky.or_else(|| self.heads.first().map(|(r, _)| r.id));
@@ -211,7 +211,7 @@ impl Pending {
     }
 
     /// Makes all workloads of a scheduling hash inadmissible and remembers why (Kueue `handleInadmissibleHash`).
-    pub(crate) fn park_hash(
+    pub(crate) fn handle_inadmissible_hash(
         &mut self,
         scheduling_hash: SchedulingHashId,
         reason: &'static str,
@@ -221,10 +221,7 @@ impl Pending {
         let stopped = Stopped { reason, message: Arc::from(message), shortage, holds: true };
         self.stopped.insert(scheduling_hash, stopped);
         let mut moved = Vec::new();
-        for (key, bucket) in self
-            .buckets
-            .range_mut((scheduling_hash, LocalQueueId(0))..=(scheduling_hash, LocalQueueId(u32::MAX)))
-        {
+        for (key, bucket) in self.buckets.range_mut(buckets_of(scheduling_hash)) {
             if let Some(first) = bucket.active.first() {
                 self.heads.remove(&(first.clone(), *key));
             }
@@ -235,23 +232,28 @@ impl Pending {
         moved
     }
 
-    /// [`Pending::park_hash`] where the same is missing as before quota became free, so that the reason is the same, too;
-    /// whether that was possible: not where other workloads of the hash came since, which don't know it.
-    pub(crate) fn park_again(&mut self, scheduling_hash: SchedulingHashId, shortage: &Shortage) -> bool {
-        let all = (scheduling_hash, LocalQueueId(0))..=(scheduling_hash, LocalQueueId(u32::MAX));
-        let same = |s: &&mut Stopped| s.shortage.as_ref() == Some(shortage);
-        let Some(stopped) = self.stopped.get_mut(&scheduling_hash).filter(same) else { return false };
-        if self.buckets.range(all.clone()).any(|(_, b)| b.news) {
-            return false;
-        }
+    /// Whether the same is missing for a scheduling hash as before quota became free, so that the reason is the same, too. Not
+    /// where other workloads of the hash came since, which don't know it.
+    pub(crate) fn is_inadmissible_again(
+        &self,
+        scheduling_hash: SchedulingHashId,
+        shortage: &Shortage,
+    ) -> bool {
+        let same = |s: &Stopped| s.shortage.as_ref() == Some(shortage);
+        self.stopped.get(&scheduling_hash).is_some_and(same)
+            && !self.buckets.range(buckets_of(scheduling_hash)).any(|(_, b)| b.news)
+    }
+
+    /// [`Pending::handle_inadmissible_hash`] for the reason of before.
+    pub(crate) fn handle_inadmissible_hash_again(&mut self, scheduling_hash: SchedulingHashId) {
+        let Some(stopped) = self.stopped.get_mut(&scheduling_hash) else { return };
         stopped.holds = true;
-        for (key, bucket) in self.buckets.range_mut(all) {
+        for (key, bucket) in self.buckets.range_mut(buckets_of(scheduling_hash)) {
             if let Some(first) = bucket.active.first() {
                 self.heads.remove(&(first.clone(), *key));
             }
             pour(&mut bucket.active, &mut bucket.inadmissible);
         }
-        true
     }
 
     /// The workload whose turn it is, where LocalQueues' usage doesn't matter.
@@ -274,7 +276,7 @@ impl Pending {
         let buckets = &self.buckets;
         self.stopped.retain(|&hash, stopped| {
             stopped.holds = false;
-            buckets.range((hash, LocalQueueId(0))..=(hash, LocalQueueId(u32::MAX))).next().is_some()
+            buckets.range(buckets_of(hash)).next().is_some()
         });
         let mut moved = false;
         for (key, bucket) in &mut self.buckets {
@@ -310,6 +312,14 @@ impl Pending {
 mod tests {
     use super::*;
 
+    impl Pending {
+        fn pop(&mut self, usage: Option<&dyn Fn(LocalQueueId) -> f64>) -> Option<WorkloadId> {
+            self.first(usage).inspect(|&id| {
+                self.remove(id);
+            })
+        }
+    }
+
     const fn w(id: u32) -> WorkloadId {
         WorkloadId(id)
     }
@@ -342,7 +352,7 @@ mod tests {
         p.activate(rank(3, 1), h(8), l(0));
         assert_eq!(p.pop(None), Some(w(2)));
         p.insert_inadmissible(rank(2, 9), h(7), l(1));
-        assert_eq!(p.park_hash(h(7), "NoFit", "too small", None), vec![w(1)]);
+        assert_eq!(p.handle_inadmissible_hash(h(7), "NoFit", "too small", None), vec![w(1)]);
         let why = p.stopped(h(7)).map(|(reason, message)| (reason, &**message));
         assert_eq!(
             (p.len(), p.position(w(1)), why),

@@ -1,60 +1,105 @@
-//! Simulations on the live state, undone afterwards.
+//! The state during a scheduling cycle: everything can be read, and usage can be changed in simulations that are undone.
+//!
+//! A cycle has no other access to the state, so that it can't change any of it: what is to change is in its plan.
+
+use std::cell::Cell;
+use std::ops::Deref;
 
 use super::amount::Amount;
-use super::ids::{ClusterQueueId, FlavorResource, WorkloadId};
+use super::ids::{ClusterQueueId, FlavorResource, Map, WorkloadId};
+use super::tas::{Place, TasView};
 use super::tree;
 use crate::Queueing;
 
-/// A point to which the state can be rolled back.
+/// A point to which a simulation can be rolled back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     tree: tree::Mark,
-    hidden: usize,
-    placement: usize,
+    removed: usize,
+    places: usize,
 }
 
-impl Queueing {
+/// The state, and what is simulated on it: usage in the quota tree and in topologies, which is changed in place under an undo
+/// log, and which workloads count as gone. It has to be ended: [`Simulation::end`].
+pub(crate) struct Simulation<'a> {
+    /// Lent for usage only: nothing outside of this file can change it.
+    state: &'a mut Queueing,
+    start: Mark,
+    /// Workloads that count as gone, and the undo log of that.
+    removed: Map<WorkloadId, ()>,
+    removed_log: Vec<(WorkloadId, bool)>,
+    /// Steps that searches for balanced placements took.
+    balanced_steps: Cell<usize>,
+}
+
+impl Deref for Simulation<'_> {
+    type Target = Queueing;
+
+    fn deref(&self) -> &Queueing {
+        self.state
+    }
+}
+
+impl<'a> Simulation<'a> {
+    /// Begins simulations on a state.
+    pub(crate) fn begin(state: &'a mut Queueing) -> Self {
+        let start = Mark { tree: state.tree.mark(), removed: 0, places: state.tas.mark() };
+        Self { state, start, removed: Map::default(), removed_log: Vec::new(), balanced_steps: Cell::new(0) }
+    }
+
+    /// Undoes everything that is simulated.
+    pub(crate) fn end(mut self) {
+        self.rollback(self.start);
+        self.state.tree.commit();
+        self.state.tas.commit();
+    }
+
     pub(crate) fn mark(&self) -> Mark {
-        Mark { tree: self.tree.mark(), hidden: self.hidden_log.len(), placement: self.tas.mark() }
+        Mark { tree: self.tree.mark(), removed: self.removed_log.len(), places: self.tas.mark() }
     }
 
     pub(crate) fn rollback(&mut self, mark: Mark) {
-        self.tree.rollback(mark.tree);
-        self.tas.rollback(mark.placement);
-        while self.hidden_log.len() > mark.hidden {
-            let Some((id, was)) = self.hidden_log.pop() else { return };
-            if let Some(wl) = self.wl_mut(id) {
-                wl.hidden = was;
-            }
+        self.state.tree.rollback(mark.tree);
+        self.state.tas.rollback(mark.places);
+        while self.removed_log.len() > mark.removed {
+            let Some((id, was)) = self.removed_log.pop() else { return };
+            self.set_removed(id, was);
         }
     }
 
-    fn hide(&mut self, id: WorkloadId, hidden: bool) {
-        if let Some(wl) = self.wl_mut(id) {
-            let was = std::mem::replace(&mut wl.hidden, hidden);
-            self.hidden_log.push((id, was));
-        }
+    /// Whether a workload counts as gone.
+    pub(crate) fn is_removed(&self, id: WorkloadId) -> bool {
+        !self.removed.is_empty() && self.removed.contains_key(&id)
+    }
+
+    fn set_removed(&mut self, id: WorkloadId, removed: bool) -> bool {
+        if removed { self.removed.insert(id, ()).is_some() } else { self.removed.remove(&id).is_some() }
+    }
+
+    fn log_removed(&mut self, id: WorkloadId, removed: bool) {
+        let was = self.set_removed(id, removed);
+        self.removed_log.push((id, was));
     }
 
     /// Simulates that a workload is gone: its usage, and that it is a candidate for preemption.
     pub(crate) fn simulate_workload_removal(&mut self, id: WorkloadId) {
-        self.hide(id, true);
+        self.log_removed(id, true);
         self.simulate_usage_removal(id);
     }
 
     /// Simulates that a removed workload is there again.
     pub(crate) fn simulate_workload_addition(&mut self, id: WorkloadId) {
-        self.hide(id, false);
+        self.log_removed(id, false);
         let Some((cq, usage)) = self.usage_held(id) else { return };
         self.add_usage(cq, &usage);
-        self.tas_charge(id, true);
+        self.state.tas_charge(id, true);
     }
 
     /// Simulates that a workload's usage is gone.
     pub(crate) fn simulate_usage_removal(&mut self, id: WorkloadId) {
         let Some((cq, usage)) = self.usage_held(id) else { return };
         self.remove_usage(cq, &usage);
-        self.tas_charge(id, false);
+        self.state.tas_charge(id, false);
     }
 
     fn usage_held(&self, id: WorkloadId) -> Option<(ClusterQueueId, Vec<(FlavorResource, Amount)>)> {
@@ -64,16 +109,31 @@ impl Queueing {
 
     pub(crate) fn add_usage(&mut self, cq: ClusterQueueId, usage: &[(FlavorResource, Amount)]) {
         if let Some(node) = self.cq(cq).node {
-            usage.iter().for_each(|&(fr, a)| self.tree.add(node, fr, a));
+            usage.iter().for_each(|&(fr, a)| self.state.tree.add(node, fr, a));
         }
     }
 
     pub(crate) fn remove_usage(&mut self, cq: ClusterQueueId, usage: &[(FlavorResource, Amount)]) {
         if let Some(node) = self.cq(cq).node {
-            usage.iter().for_each(|&(fr, a)| self.tree.remove(node, fr, a));
+            usage.iter().for_each(|&(fr, a)| self.state.tree.remove(node, fr, a));
         }
     }
 
+    /// Charges places that are found in the cycle: those that are `taken` and not only reserved for all flavors on the node,
+    /// too. `times` is 1, or -1 to take them back.
+    pub(crate) fn charge_places(&mut self, places: Vec<Place>, taken: bool, times: i64) {
+        if let Some(pods) = self.ids.find_resource("pods") {
+            self.state.tas.charge_places(places, pods, taken, times);
+        }
+    }
+
+    /// Reads of topologies in the present state of the simulation.
+    pub(crate) fn tas_view(&self) -> TasView<'_> {
+        TasView::new(self.state, &self.balanced_steps)
+    }
+}
+
+impl Queueing {
     /// Whether an amount per column is available to a ClusterQueue now.
     pub(crate) fn quota_fits(&self, cq: ClusterQueueId, usage: &[(FlavorResource, Amount)]) -> bool {
         let Some(node) = self.cq(cq).node else { return false };

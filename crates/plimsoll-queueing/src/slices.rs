@@ -110,18 +110,19 @@ impl Queueing {
         self.replacement_with(old, None)
     }
 
-    /// What the slice that a waiting workload may replace at once holds. `None`: it has to be admitted in full.
+    /// What the slice that a pending workload may replace at once holds, unless it is `gone` in the present cycle. `None`: it has
+    /// to be admitted in full.
     pub(crate) fn replaced_resources(
         &self,
         id: WorkloadId,
         cq: ClusterQueueId,
-        taken: &BTreeSet<WorkloadId>,
+        gone: impl Fn(WorkloadId) -> bool,
     ) -> Option<Vec<PodSetResources>> {
         let chain = self.chain_before(id);
         let old = chain.iter().copied().find(|&o| !self.passed_on(o))?;
-        let wl = self.wl(old).filter(|w| self.reserved_in(w) == Some(cq) && !w.hidden)?;
+        let wl = self.wl(old).filter(|w| self.reserved_in(w) == Some(cq))?;
         let leaving = wl.obj.status.is_true(cond::EVICTED) || self.replacement(old).is_some();
-        (!leaving && !taken.contains(&old)).then(|| wl.total_requests.clone())
+        (!leaving && !gone(old)).then(|| wl.total_requests.clone())
     }
 
     /// Whether no workload is to take the place of another one.

@@ -142,8 +142,6 @@ pub(crate) struct WorkloadInfo {
     pub(crate) queued: Option<ClusterQueueId>,
     /// How far the search among flavors got.
     pub(crate) last_assignment: Option<LastAssignment>,
-    /// Taken out by a simulation.
-    pub(crate) hidden: bool,
     /// How far its dependencies are.
     pub(crate) dependencies: Progress,
     /// Whether nodes are reserved for its pods.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::bounded::Again;
 use super::cycle::{FailedDryRuns, NodeClaims};
 use super::ids::{ClusterQueueId, FlavorId, LocalQueueId, Map, WorkloadId};
-use super::joint::NodesDecision;
 use super::model::{AdmissionCheck, Cohort, LimitRange, ResourceFlavor, Topology, WorkloadKey};
 use super::state::WorkloadInfo;
 use plimsoll_state::model::{Resources, StringMap};
@@ -197,16 +196,14 @@ pub(crate) struct JointAdmission {
     pub(crate) awaiting_nodes: BTreeSet<ClusterQueueId>,
     /// Those of them with workloads whose pods look at other pods.
     pub(crate) awaiting_pods: BTreeSet<ClusterQueueId>,
-    /// What was decided of the nodes of workloads that are about to be admitted.
-    pub(crate) decided: BTreeMap<WorkloadId, NodesDecision>,
     /// Workloads whose status says that nodes were reserved for them, by a process before this one.
     pub(crate) recorded: BTreeSet<WorkloadId>,
     /// Workloads that have lost their quota since nodes were reserved for their pods.
     pub(crate) no_longer_admitted: Vec<WorkloadKey>,
     /// How often something changed that victims depend on: quotas, policies, what holds quota, budgets.
     pub(crate) changes: u64,
-    /// What need not be tried again.
+    /// What need not be tried again. A cycle takes it and returns it in its plan.
     pub(crate) failed: FailedDryRuns,
-    /// Claims on nodes.
+    /// Claims on nodes. A cycle takes them and returns them in its plan.
     pub(crate) claims: NodeClaims,
 }

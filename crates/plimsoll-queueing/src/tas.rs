@@ -18,12 +18,11 @@ mod request;
 mod tests;
 mod tree;
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 
 pub(crate) use health::Health;
 use request::ALL_FLAVORS;
-pub(crate) use request::TasRequests;
+pub(crate) use request::{Place, TasRequests, TasView, is_explicit, set_places};
 use tree::{FlavorTree, Leaf};
 
 use super::ids::{ClusterQueueId, FlavorId, Ids, Map, ResourceId, WorkloadId};
@@ -76,8 +75,6 @@ pub(crate) struct Tas {
     non_tas_usage: BTreeMap<String, Amounts>,
     trees: BTreeMap<FlavorId, FlavorTree>,
     stale: bool,
-    /// Steps that searches for balanced placements took in this cycle.
-    pub(crate) balanced_steps: Cell<usize>,
     /// Capacity may have become free since inadmissible workloads were last requeued for that.
     pub(crate) freed: bool,
     slots: Map<SlotKey, u32>,
@@ -119,6 +116,18 @@ impl Tas {
         self.log.push((slot, held.clone()));
         add_times(held, one, count);
         add_times(held, &vec![(pods, 1)], count);
+    }
+
+    /// Charges places that are found in a cycle: those that are `taken` and not only reserved for all flavors on the node, too.
+    pub(crate) fn charge_places(&mut self, places: Vec<Place>, pods: ResourceId, taken: bool, times: i64) {
+        for (flavor, one, values, count) in places {
+            let by_node = self.trees.get(&flavor).is_some_and(|t| t.by_node);
+            let name = domain_id(&values);
+            if by_node && taken {
+                self.charge((Some(ALL_FLAVORS), name.clone()), &one, pods, times * i64::from(count));
+            }
+            self.charge((Some(flavor), name), &one, pods, times * i64::from(count));
+        }
     }
 
     /// Subtracts what workloads hold in a leaf.
@@ -465,7 +474,7 @@ impl Queueing {
             return;
         };
         let total_requests = wl.total_requests.clone();
-        let pods = self.ids.resource("pods");
+        let Some(pods) = self.ids.find_resource("pods") else { return };
         for t in &total_requests {
             let mut flavors: Vec<FlavorId> = t.flavors.iter().map(|(_, f)| *f).collect();
             flavors.sort_unstable();

@@ -123,8 +123,10 @@ impl Cycle<'_> {
     }
 
     fn nothing_assigned(&self, id: WorkloadId, cq: ClusterQueueId) -> Assignment {
+        let queue = self.state.cq(cq);
         let (generation, inadmissible_requeues, cycle) =
-            (self.state.cq(cq).generation, self.state.cq(cq).inadmissible_requeues, self.state.cq(cq).cycles);
+            (queue.generation, queue.inadmissible_requeues, self.cycle_number(cq));
+        let gone = |old| self.state.is_removed(old) || self.replaced.contains(&old);
         let scheduling_hash = self.state.wl(id).map_or(SchedulingHashId::NONE, |w| w.scheduling_hash);
         Assignment {
             pod_sets: Vec::new(),
@@ -138,7 +140,7 @@ impl Cycle<'_> {
                 scheduling_hash,
             },
             no_fit_reason: "",
-            replaced: self.state.replaced_resources(id, cq, &self.replaced),
+            replaced: self.state.replaced_resources(id, cq, gone),
             mode: None,
             dry_runs: 0,
             lacks_nodes_after_preemption: false,
@@ -311,7 +313,7 @@ impl Cycle<'_> {
         for p in &flavors {
             out.borrowing = out.borrowing.max(p.borrow);
             let amount = m.total.requests.iter().find(|(r, _)| *r == p.res).map_or(0, |(_, v)| *v);
-            let fr = self.state.ids.pair(p.flavor, p.res);
+            let fr = self.state.ids.column(p.flavor, p.res);
             let before = out.replaced.iter().flatten().nth(m.index).map_or(0, |t| t.request(p.res));
             add_usage(&mut out.usage, fr, Amount(amount).sub(Amount(before)));
         }
@@ -371,7 +373,7 @@ impl Cycle<'_> {
             if self.state.config.gates.equivalence_hashing && last.scheduling_hash != scheduling_hash {
                 return true;
             }
-            if self.state.cq(cq).cycles - last.cycle <= 1 {
+            if self.cycle_number(cq) - last.cycle <= 1 {
                 return false;
             }
         }

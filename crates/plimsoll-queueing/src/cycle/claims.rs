@@ -11,8 +11,8 @@ use std::ops::Bound;
 
 use super::Cycle;
 use super::assign::{Mode, PodSetFlavors, why};
+use super::entry::Entry;
 use super::joint::all_can_be_reserved;
-use super::plan::Entry;
 use crate::Queueing;
 use crate::ids::{ClusterQueueId, FlavorId, SchedulingHashId, WorkloadId};
 use crate::model::{PodSetAssignment, WorkloadKey};
@@ -89,51 +89,70 @@ impl Queueing {
             && cq.pending.position(rank.id) != Some(QueuePosition::Delayed)
     }
 
-    /// Takes out the claims of workloads that no longer wait; their plans have to be ended.
+    /// Removes the claims of workloads that no longer wait; their plans have to be ended.
     pub(super) fn take_stale_claims(&mut self) -> Vec<DryRunId> {
-        self.joint.claims.review = false;
-        let claims = std::mem::take(&mut self.joint.claims.by_rank);
-        let (hold, stale): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            claims.into_iter().partition(|(rank, claim)| self.claim_holds(rank, claim));
-        self.joint.claims.by_rank = hold;
+        let mut claims = std::mem::take(&mut self.joint.claims);
+        let stale = claims.take_stale(self);
+        self.joint.claims = claims;
         if !stale.is_empty() {
-            self.claims_dropped();
+            self.joint.failed.clear();
+            self.requeue_awaiting_nodes();
+        }
+        stale
+    }
+
+    /// Places are claimed no longer: workloads that wait for nodes are tried again.
+    pub(super) fn requeue_awaiting_nodes(&mut self) {
+        let waiting = std::mem::take(&mut self.joint.awaiting_nodes);
+        self.dirty.inadmissible.extend(waiting);
+    }
+}
+
+impl NodeClaims {
+    /// Removes the claims of workloads that no longer wait, and gives their plans.
+    fn take_stale(&mut self, state: &Queueing) -> Vec<DryRunId> {
+        self.review = false;
+        let claims = std::mem::take(&mut self.by_rank);
+        let (hold, stale): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            claims.into_iter().partition(|(rank, claim)| state.claim_holds(rank, claim));
+        self.by_rank = hold;
+        if !stale.is_empty() {
+            self.impossible.1.clear();
         }
         stale.into_values().map(|claim| claim.plan).collect()
     }
 
-    /// Places are claimed no longer: workloads that wait for nodes are tried again.
-    fn claims_dropped(&mut self) {
-        self.joint.failed.clear();
-        self.joint.claims.impossible.1.clear();
-        let waiting = std::mem::take(&mut self.joint.awaiting_nodes);
-        self.dirty.inadmissible.extend(waiting);
-    }
-
     /// The place of a workload among claims.
-    fn claim_rank(&self, id: WorkloadId) -> Option<ClaimRank> {
-        let own = ClaimRank::new(self.rank(self.wl(id)?, id), true);
-        let preempts = self.joint.claims.by_rank.contains_key(&own);
+    fn rank_of(&self, state: &Queueing, id: WorkloadId) -> Option<ClaimRank> {
+        let own = ClaimRank::new(state.rank(state.wl(id)?, id), true);
+        let preempts = self.by_rank.contains_key(&own);
         Some(ClaimRank { preempts: Reverse(preempts), ..own })
     }
 
     /// The workload whose claim comes right before one of this rank.
-    fn claimant_before(&self, rank: &ClaimRank) -> Option<&WorkloadKey> {
-        let (claimant, _) = self.joint.claims.by_rank.range(..rank).next_back()?;
-        Some(&self.wl(claimant.rank.id)?.obj.key)
+    fn claimant_before<'q>(&self, state: &'q Queueing, rank: &ClaimRank) -> Option<&'q WorkloadKey> {
+        let (claimant, _) = self.by_rank.range(..rank).next_back()?;
+        Some(&state.wl(claimant.rank.id)?.obj.key)
     }
-}
 
-impl Queueing {
     /// The claims before a workload of this rank, but for those that others are preempted for.
-    pub(super) fn claims_before(&self, rank: &ClaimRank) -> Vec<ClaimRank> {
-        let before = self.joint.claims.by_rank.range(..rank).map(|(r, _)| r);
+    pub(super) fn before(&self, rank: &ClaimRank) -> Vec<ClaimRank> {
+        let before = self.by_rank.range(..rank).map(|(r, _)| r);
         before.filter(|r| !r.preempts.0).cloned().collect()
     }
 
     /// Where the pods of a claim will be.
-    pub(super) fn plan_of_claim(&self, rank: &ClaimRank) -> Option<DryRunId> {
-        self.joint.claims.by_rank.get(rank).map(|claim| claim.plan)
+    pub(super) fn plan_of(&self, rank: &ClaimRank) -> Option<DryRunId> {
+        self.by_rank.get(rank).map(|claim| claim.plan)
+    }
+}
+
+impl Cycle<'_> {
+    /// Places are claimed no longer: what failed because of them may succeed.
+    fn claims_dropped(&mut self) {
+        self.failed.clear();
+        self.claims.impossible.1.clear();
+        self.nodes_changed.claims_dropped = true;
     }
 }
 
@@ -141,14 +160,14 @@ impl Cycle<'_> {
     /// Takes claims down, as far as they are still there.
     pub(super) fn lift_these(&mut self, ranks: &[ClaimRank]) {
         let Some(nodes) = self.nodes.as_mut() else { return };
-        let plans = ranks.iter().rev().filter_map(|rank| self.state.plan_of_claim(rank));
+        let plans = ranks.iter().rev().filter_map(|rank| self.claims.plan_of(rank));
         plans.for_each(|plan| nodes.lift(plan));
     }
 
     /// Puts them up again as they were.
     pub(super) fn restore_these(&mut self, ranks: &[ClaimRank]) {
         let Some(nodes) = self.nodes.as_mut() else { return };
-        ranks.iter().filter_map(|rank| self.state.plan_of_claim(rank)).for_each(|plan| {
+        ranks.iter().filter_map(|rank| self.claims.plan_of(rank)).for_each(|plan| {
             nodes.restore(plan, false);
         });
     }
@@ -160,13 +179,17 @@ impl Cycle<'_> {
 
     /// Puts up the claims of workloads that still wait, for a cycle; those made with less capacity are planned anew.
     pub(super) fn put_up_claims(&mut self) {
-        if self.nodes.is_none() || self.state.joint.claims.is_empty() {
+        if self.nodes.is_none() || self.claims.is_empty() {
             return;
         }
-        for plan in self.state.take_stale_claims() {
+        let stale = self.claims.take_stale(&self.state);
+        if !stale.is_empty() {
+            self.claims_dropped();
+        }
+        for plan in stale {
             self.end_dry_runs(&[plan]);
         }
-        let ranks: Vec<ClaimRank> = self.state.joint.claims.by_rank.keys().cloned().collect();
+        let ranks: Vec<ClaimRank> = self.claims.by_rank.keys().cloned().collect();
         for rank in ranks {
             self.put_up_claim(&rank, false);
         }
@@ -175,7 +198,7 @@ impl Cycle<'_> {
     /// Puts up one claim, planned anew if there may be more capacity or the nodes changed within the cycle (`anew`).
     fn put_up_claim(&mut self, rank: &ClaimRank, anew: bool) {
         let Some(nodes) = self.nodes.as_mut() else { return };
-        let Some(claim) = self.state.joint.claims.by_rank.get_mut(rank) else { return };
+        let Some(claim) = self.claims.by_rank.get_mut(rank) else { return };
         let version = nodes.capacity_version();
         if !anew && claim.version == version {
             nodes.restore(claim.plan, false);
@@ -193,12 +216,12 @@ impl Cycle<'_> {
                 if on != claim.on {
                     // What it claims no longer is free for workloads after it.
                     claim.on = on;
-                    self.state.joint.failed.clear();
+                    self.failed.clear();
                 }
             }
             None => {
-                self.state.joint.claims.by_rank.remove(rank);
-                self.state.claims_dropped();
+                self.claims.by_rank.remove(rank);
+                self.claims_dropped();
             }
         }
     }
@@ -206,16 +229,16 @@ impl Cycle<'_> {
     /// Takes all claims down at the end of a cycle.
     pub(super) fn take_down_claims(&mut self) {
         let Some(nodes) = self.nodes.as_mut() else { return };
-        self.state.joint.claims.by_rank.values().rev().for_each(|claim| nodes.lift(claim.plan));
+        self.claims.by_rank.values().rev().for_each(|claim| nodes.lift(claim.plan));
     }
 
     /// Takes the claim of a workload and those after it down, while it is tried. Gives its place among claims.
     pub(super) fn lift_claims(&mut self, id: WorkloadId) -> Option<ClaimRank> {
-        let nodes = self.nodes.as_mut().filter(|_| !self.state.joint.claims.is_empty())?;
-        let rank = self.state.claim_rank(id)?;
-        let after = self.state.joint.claims.by_rank.range(&rank..);
+        let nodes = self.nodes.as_mut().filter(|_| !self.claims.is_empty())?;
+        let rank = self.claims.rank_of(&self.state, id)?;
+        let after = self.claims.by_rank.range(&rank..);
         after.rev().for_each(|(_, claim)| nodes.lift(claim.plan));
-        self.dry_runs.claimant = self.state.claimant_before(&rank).map(ToString::to_string);
+        self.dry_runs.claimant = self.claims.claimant_before(&self.state, &rank).map(ToString::to_string);
         Some(rank)
     }
 
@@ -223,7 +246,7 @@ impl Cycle<'_> {
     pub(super) fn restore_claims(&mut self, rank: Option<&ClaimRank>) {
         let (Some(rank), Some(nodes)) = (rank, self.nodes.as_mut()) else { return };
         self.dry_runs.claimant = None;
-        self.state.joint.claims.by_rank.range(rank..).for_each(|(_, claim)| {
+        self.claims.by_rank.range(rank..).for_each(|(_, claim)| {
             nodes.restore(claim.plan, false);
         });
     }
@@ -232,8 +255,7 @@ impl Cycle<'_> {
     pub(super) fn replan_claims_after(&mut self, rank: &ClaimRank) {
         self.dry_runs.claimant = None;
         let after = (Bound::Excluded(rank.clone()), Bound::Unbounded);
-        let after: Vec<ClaimRank> =
-            self.state.joint.claims.by_rank.range(after).map(|(r, _)| r.clone()).collect();
+        let after: Vec<ClaimRank> = self.claims.by_rank.range(after).map(|(r, _)| r.clone()).collect();
         for rank in after {
             self.put_up_claim(&rank, true);
         }
@@ -241,14 +263,13 @@ impl Cycle<'_> {
 
     /// A workload does not wait for nodes any more.
     pub(super) fn drop_claim(&mut self, id: WorkloadId) {
-        if self.state.joint.claims.is_empty() {
+        if self.claims.is_empty() {
             return;
         }
-        let own =
-            self.state.joint.claims.by_rank.iter().find(|(r, _)| r.rank.id == id).map(|(r, _)| r.clone());
-        if let Some(claim) = own.and_then(|rank| self.state.joint.claims.by_rank.remove(&rank)) {
+        let own = self.claims.by_rank.iter().find(|(r, _)| r.rank.id == id).map(|(r, _)| r.clone());
+        if let Some(claim) = own.and_then(|rank| self.claims.by_rank.remove(&rank)) {
             self.end_dry_runs(&[claim.plan]);
-            self.state.claims_dropped();
+            self.claims_dropped();
         }
     }
 
@@ -271,10 +292,10 @@ impl Cycle<'_> {
             return;
         }
         let (hash, key) = (wl.scheduling_hash, wl.obj.key.clone());
-        let Some(rank) = self.state.claim_rank(e.id) else { return };
+        let Some(rank) = self.claims.rank_of(&self.state, e.id) else { return };
         for (flavors, pods) in self.claims_wanted(e) {
             let Some(nodes) = self.nodes.as_mut() else { return };
-            let claims = &mut self.state.joint.claims;
+            let claims = &mut self.claims;
             claims.forget_older(nodes.whole_version());
             let mut before = claims.by_rank.range(..&rank);
             if (!rank.preempts.0
@@ -292,7 +313,7 @@ impl Cycle<'_> {
             let Some(plan) = nodes.plan(self.now, &key, &pods, own.filter(|_| !changed)) else {
                 claims.impossible.1.insert((hash, flavors));
                 if known {
-                    self.state.claims_dropped();
+                    self.claims_dropped();
                 }
                 self.replan_claims_after(&rank);
                 continue;
@@ -312,7 +333,7 @@ impl Cycle<'_> {
         let runs = self.dry_runs.take(e.id);
         let (Some(&run), Some(wl)) = (runs.first(), self.state.wl(e.id)) else { return true };
         let scheduling_hash = wl.scheduling_hash;
-        let Some(before) = self.state.claim_rank(e.id) else { return true };
+        let Some(before) = self.claims.rank_of(&self.state, e.id) else { return true };
         self.lift_claims(e.id);
         let gone = e.targets.iter().map(|t| t.id).chain(self.preempted.iter().copied());
         let gone: Vec<WorkloadKey> = gone.filter_map(|id| Some(self.state.wl(id)?.obj.key.clone())).collect();
@@ -330,7 +351,7 @@ impl Cycle<'_> {
             self.restore_claims(Some(&before));
             return false;
         }
-        let own = self.state.joint.claims.by_rank.remove(&before);
+        let own = self.claims.by_rank.remove(&before);
         let known = own.is_some();
         own.into_iter().for_each(|c| nodes.end(c.plan));
         let rank = ClaimRank { preempts: Reverse(true), ..before };
@@ -357,23 +378,23 @@ impl Cycle<'_> {
     fn insert_claim(&mut self, rank: &ClaimRank, claim: NodeClaim, known: bool) {
         // Claims of the same ClusterQueue after it give way, unless others were preempted for it or for them.
         let overlaps = |c: &NodeClaim| c.cq == claim.cq && !c.flavors.is_disjoint(&claim.flavors);
-        let after = self.state.joint.claims.by_rank.range(rank..);
+        let after = self.claims.by_rank.range(rank..);
         let give_way: Vec<ClaimRank> = after
             .filter(|(r, c)| !rank.preempts.0 && !r.preempts.0 && overlaps(c))
             .map(|(r, _)| r.clone())
             .collect();
         for rank in give_way {
-            if let Some(claim) = self.state.joint.claims.by_rank.remove(&rank) {
+            if let Some(claim) = self.claims.by_rank.remove(&rank) {
                 self.end_dry_runs(&[claim.plan]);
             }
         }
-        self.state.joint.claims.by_rank.insert(rank.clone(), claim);
+        self.claims.by_rank.insert(rank.clone(), claim);
         self.replan_claims_after(rank);
-        self.state.joint.failed.clear();
+        self.failed.clear();
         if !known {
             // Entries that fitted without this claim come again.
             self.dry_runs.others_placed = true;
-            self.state.due.everywhere();
+            self.nodes_changed.claimed = true;
         }
     }
 

@@ -1,7 +1,8 @@
 //! Carries out what a cycle decided: conditions, queues, metrics and actions.
 
 use super::assign::{Assignment, LastAssignment, why};
-use super::plan::{Decision, NO_LONGER_FITS, Plan, Requeue, RequeueReason, Retry};
+use super::entry::{NO_LONGER_FITS, RequeueReason};
+use super::plan::{AdmittedNodes, Decision, NodesPlan, Plan, Requeue, Retry, StillInadmissible};
 use super::victim::Target;
 use crate::Queueing;
 use crate::account::is_admissible;
@@ -21,6 +22,37 @@ const SCAN_AGAIN: Duration = Duration::from_seconds(10);
 impl Queueing {
     /// Carries out a plan.
     pub(super) fn commit(&mut self, plan: Plan, now: Time) {
+        let idle = plan.is_idle();
+        let NodesPlan { failed, claims, changed } = plan.nodes;
+        (self.joint.failed, self.joint.claims) = (failed, claims);
+        self.second.remove_due(now);
+        if idle {
+            return;
+        }
+        if changed.claims_dropped {
+            self.requeue_awaiting_nodes();
+        }
+        if changed.claimed {
+            self.due.everywhere();
+        }
+        plan.queues.iter().for_each(|&cq| self.cq_mut(cq).cycles += 1);
+        self.due.unfinished(plan.unfinished);
+        for (cq, lowest) in plan.lowest_priorities {
+            self.cq_mut(cq).lowest_held = Some(lowest);
+        }
+        for &StillInadmissible { cq, scheduling_hash } in &plan.still_inadmissible {
+            let queue = self.cq_mut(cq);
+            queue.pending.handle_inadmissible_hash_again(scheduling_hash);
+            queue.skips = 0;
+            // Another head comes first next time.
+            self.due.tree_of(cq);
+        }
+        for (id, cq) in plan.heads {
+            self.cq_mut(cq).pending.remove(id);
+            if let Some(wl) = self.wl_mut(id) {
+                wl.last_assignment = None;
+            }
+        }
         for &(cq, _) in &plan.skips {
             self.cq_mut(cq).skips = 0;
         }
@@ -46,7 +78,7 @@ impl Queueing {
 
     fn carry_out(&mut self, decision: Decision, now: Time) {
         match decision {
-            Decision::Admit { id, cq, assignment } => self.admit(id, cq, &assignment, now),
+            Decision::Admit { id, cq, assignment, nodes } => self.admit((id, cq), &assignment, &nodes, now),
             Decision::AssignTopology { id, cq, assignment } => self.admit_again(id, cq, &assignment, now),
             Decision::EvictForNodeFailure { id } => self.give_up_on_nodes(id, now),
             Decision::Preempt { targets, retry } => {
@@ -80,7 +112,13 @@ impl Queueing {
     }
 
     /// Reserves quota for a workload.
-    fn admit(&mut self, id: WorkloadId, cq: ClusterQueueId, a: &Assignment, now: Time) {
+    fn admit(
+        &mut self,
+        (id, cq): (WorkloadId, ClusterQueueId),
+        a: &Assignment,
+        nodes: &AdmittedNodes,
+        now: Time,
+    ) {
         let Some(wl) = self.wl(id) else { return };
         let admission = self.admission_of(cq, a);
         let name = admission.cluster_queue.clone();
@@ -109,12 +147,12 @@ impl Queueing {
         if let Some(wl) = self.wl_mut(id) {
             wl.last_assignment = None;
             wl.rounds.admitted();
+            wl.nodes_reserved |= nodes.reserved;
         }
         self.add_entry_penalty(id, cq);
-        let nodes = self.joint.decided.remove(&id);
         self.edit(id, now, notes, |edit| {
             edit.set_reservation(admission);
-            match &nodes {
+            match &nodes.decision {
                 Some(NodesDecision::Reserved(places)) => {
                     edit.set(cond::NODES_RESERVED, true, "NodesReserved", &reserved_nodes::text(places));
                 }
@@ -281,7 +319,8 @@ impl Queueing {
                 && !e.by_labels
                 && matches!(e.why, RequeueReason::NoFit | RequeueReason::NoCandidates)
             {
-                inadmissible = queue.pending.park_hash(scheduling_hash, e.reason, &e.message, e.shortage);
+                inadmissible =
+                    queue.pending.handle_inadmissible_hash(scheduling_hash, e.reason, &e.message, e.shortage);
             }
         }
         // One that waits for victims already asked would only be told the same again.

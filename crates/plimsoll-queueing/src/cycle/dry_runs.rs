@@ -112,14 +112,14 @@ impl Cycle<'_> {
     /// Whether a search failed before and nothing has changed since that could help; then also whether nodes lacked capacity.
     pub(super) fn failed_before(&self, search: &VictimSearch) -> Option<bool> {
         let version = self.nodes.as_ref()?.capacity_version();
-        let (capacity, changes, lacked) = *self.state.joint.failed.searches.get(search)?;
+        let (capacity, changes, lacked) = *self.failed.searches.get(search)?;
         ((capacity, changes) == (version, self.state.joint.changes)).then_some(lacked)
     }
 
     /// A search has failed.
     pub(super) fn remember_failure(&mut self, search: VictimSearch, lacked: bool) {
         let Some(version) = self.nodes.as_ref().map(|n| n.capacity_version()) else { return };
-        let (changes, failed) = (self.state.joint.changes, &mut self.state.joint.failed);
+        let (changes, failed) = (self.state.joint.changes, &mut self.failed);
         if failed.searches.len() >= MOST {
             failed.searches.clear();
         }
@@ -128,7 +128,7 @@ impl Cycle<'_> {
 
     /// Counts a search.
     pub(super) fn count_victim_search(&mut self) {
-        self.state.joint.failed.searched += 1;
+        self.failed.searched += 1;
     }
 }
 
@@ -249,7 +249,7 @@ impl Cycle<'_> {
             return Ok(None);
         }
         let failed = (wl.scheduling_hash, choices, self.dry_runs.claimant.clone());
-        let before = self.state.joint.failed.messages.get(&failed).filter(|_| known).cloned();
+        let before = self.failed.messages.get(&failed).filter(|_| known).cloned();
         if let Some((_, message)) = before.as_ref().filter(|(v, _)| *v == version) {
             return Err(message.to_string());
         }
@@ -264,7 +264,7 @@ impl Cycle<'_> {
         if let Some((since, message)) = before.filter(|_| alone)
             && !nodes.could_help(since, &pods)
         {
-            self.state.joint.failed.insert(failed, version, &message);
+            self.failed.insert(failed, version, &message);
             return Err(message.to_string());
         }
         let (run, result) = nodes.dry_run(self.now, &key, &pods);
@@ -275,7 +275,7 @@ impl Cycle<'_> {
                 message.push_str(&format!(" {claimant} waits for nodes before it."));
             }
             if known && !by_labels {
-                self.state.joint.failed.insert(failed, version, &message);
+                self.failed.insert(failed, version, &message);
             }
             return Err(message);
         }

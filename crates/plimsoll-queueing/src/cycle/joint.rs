@@ -2,7 +2,7 @@
 
 use super::Cycle;
 use super::assign::Assignment;
-use super::plan::Entry;
+use super::entry::Entry;
 use crate::Queueing;
 use crate::cond;
 use crate::ids::{ClusterQueueId, WorkloadId};
@@ -151,7 +151,7 @@ impl Cycle<'_> {
     }
 
     fn decide_by_quota(&mut self, id: WorkloadId, reason: &'static str, message: String) {
-        self.state.joint.decided.insert(id, NodesDecision::QuotaAlone(reason, message));
+        self.nodes_decided.insert(id, NodesDecision::QuotaAlone(reason, message));
     }
 
     fn reserve_found(&mut self, id: WorkloadId, key: &WorkloadKey, runs: &[DryRunId]) {
@@ -159,23 +159,20 @@ impl Cycle<'_> {
             let places = nodes.reserve_nodes(self.now, key, runs);
             let pods = |w: &WorkloadInfo| w.total_requests.iter().any(|t| t.count > 0);
             if !places.is_empty() {
-                self.state.joint.decided.insert(id, NodesDecision::Reserved(places));
+                self.nodes_decided.insert(id, NodesDecision::Reserved(places));
             } else if self.state.wl(id).is_some_and(pods) {
                 let message = "Quota alone decides: another scheduler or an extender places the pods";
                 self.decide_by_quota(id, "OtherScheduler", message.to_owned());
             }
         }
         self.dry_runs.others_placed = true;
-        if let Some(wl) = self.state.wl_mut(id) {
-            wl.nodes_reserved = true;
-        }
+        self.nodes_reserved.insert(id);
     }
 
     /// Gives the nodes of an entry up that is not admitted after all.
     pub(super) fn withdraw_nodes(&mut self, e: &Entry) {
-        self.state.joint.decided.remove(&e.id);
-        let Some(wl) = self.state.wl_mut(e.id).filter(|w| w.nodes_reserved) else { return };
-        wl.nodes_reserved = false;
+        self.nodes_decided.remove(&e.id);
+        let Some(wl) = self.state.wl(e.id).filter(|_| self.nodes_reserved.remove(&e.id)) else { return };
         if let Some(nodes) = self.nodes.as_mut() {
             nodes.withdraw(&wl.obj.key);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::plan::{Entry, Outcome, RequeueReason};
+use super::entry::{Entry, Outcome, RequeueReason};
 use super::{Cycle, Head};
 use crate::account::has_failed_checks;
 use crate::cycle::assign::{Assignment, AssignmentRequest, LastAssignment, Mode, Pins, Reducer};
@@ -42,14 +42,14 @@ impl Cycle<'_> {
                 continue;
             }
             if let Some((requeue, reason, message)) = self.inadmissible(id, cq) {
-                entry.last_assignment = self.state.wl_mut(id).and_then(|w| w.last_assignment.take());
+                entry.last_assignment = self.state.wl(id).and_then(|w| w.last_assignment.clone());
                 (entry.requeue, entry.reason, entry.message) = (requeue, reason, message);
                 inadmissible.push(entry);
                 continue;
             }
             let scheduling_hash = self.state.wl(id).map_or(SchedulingHashId::NONE, |w| w.scheduling_hash);
-            let last = self.state.wl_mut(id).and_then(|w| w.last_assignment.take());
-            let last = last.filter(|l| !self.is_outdated(l, cq, scheduling_hash));
+            let last = self.state.wl(id).and_then(|w| w.last_assignment.as_ref());
+            let last = last.filter(|l| !self.is_outdated(l, cq, scheduling_hash)).cloned();
             entry.stale = last.as_ref().is_some_and(|l| l.has_more() && self.requeued_since(l, cq));
             self.unreclaimable = unreclaimable;
             let found = self.find_assignment(id, cq, None, last.as_ref());
@@ -157,7 +157,7 @@ impl Cycle<'_> {
         }
         if self.state.config.gates.partial_admission
             && self.state.wl(id).is_some_and(|w| w.quota.is_none())
-            && let Some(reducer) = Reducer::new(self.state, id)
+            && let Some(reducer) = Reducer::new(&self.state, id)
         {
             let found = reducer.search(|counts| {
                 let a = assigner.assign(self, AssignmentRequest { counts: Some(counts), ..request });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Cycle;
 use super::assign::Assignment;
-use super::plan::Entry;
+use super::entry::Entry;
 use crate::Queueing;
 use crate::ids::Map;
 use crate::tree::{NodeId, Share};
@@ -112,13 +112,13 @@ impl Cycle<'_> {
     fn tournament(&mut self, entries: &[Entry], left: &[usize]) -> usize {
         let first = left[0];
         let root = |q: &Queueing, i: usize| q.cq(entries[i].cq).node.map(|n| q.tree.root(n));
-        let Some(top) = root(self.state, first) else { return first };
+        let Some(top) = root(&self.state, first) else { return first };
         if self.state.cq(entries[first].cq).node == Some(top) {
             return first;
         }
         let mut shares: Map<(NodeId, usize), Share> = Map::default();
         let mut at_queue: Map<NodeId, usize> = Map::default();
-        let here: Vec<usize> = left.iter().copied().filter(|&i| root(self.state, i) == Some(top)).collect();
+        let here: Vec<usize> = left.iter().copied().filter(|&i| root(&self.state, i) == Some(top)).collect();
         for i in here {
             let Some(node) = self.state.cq(entries[i].cq).node else { continue };
             at_queue.insert(node, i);

@@ -29,7 +29,7 @@ impl Cycle<'_> {
     /// Lifts the claims before a workload of this rank that it may overtake, and names them.
     pub(super) fn lift_overtaken(&mut self, id: WorkloadId, rank: &ClaimRank) -> Vec<ClaimRank> {
         let Some(end) = self.state.latest_end(id, self.now) else { return Vec::new() };
-        let before: Vec<ClaimRank> = self.state.claims_before(rank);
+        let before: Vec<ClaimRank> = self.claims.before(rank);
         self.lift_these(&before);
         let mut overtaken = Vec::new();
         for claim in before {
@@ -46,7 +46,7 @@ impl Cycle<'_> {
 
     /// When a claim has all its places at the latest; `None`: that is not known.
     fn claim_starts(&mut self, rank: &ClaimRank) -> Option<Time> {
-        let plan = self.state.plan_of_claim(rank)?;
+        let plan = self.claims.plan_of(rank)?;
         let blockers = self.nodes.as_mut()?.blockers(plan)?;
         let ends = blockers.iter().map(|key| {
             let id = self.state.workloads.find(key)?;

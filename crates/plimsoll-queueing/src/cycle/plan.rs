@@ -1,82 +1,81 @@
-//! What a cycle decides: entries while they are decided about, and the plan that comes of them.
+//! What a cycle decides: the plan that comes of its entries, and of what else is to change.
 
-use super::assign::{Assignment, LastAssignment, Mode, why};
+use super::assign::{Assignment, LastAssignment, Mode};
+use super::claims::NodeClaims;
+use super::dry_runs::FailedDryRuns;
+use super::entry::{Entry, Outcome, RequeueReason};
 use super::victim::Target;
-use crate::amount::Amount;
-use crate::ids::{ClusterQueueId, FlavorResource, WorkloadId};
+use crate::ids::{ClusterQueueId, SchedulingHashId, WorkloadId};
+use crate::joint::NodesDecision;
 use crate::pending::Shortage;
 use plimsoll_state::time::Time;
-
-/// How an entry left the cycle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// Nothing was tried, or it waits for its victims.
-    NotNominated,
-    /// An entry before it took what it needs.
-    Skipped,
-    /// It gets its quota.
-    Admitted,
-    /// It has to stop.
-    Evicted,
-}
-
-/// Why a workload goes back to its queue; decides where it goes (Kueue `RequeueReason`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RequeueReason {
-    Generic,
-    FailedAfterNomination,
-    NamespaceMismatch,
-    PendingPreemption,
-    PreemptionGated,
-    NoFit,
-    NoCandidates,
-}
-
-/// A head in the cycle.
-pub(crate) struct Entry {
-    pub(super) id: WorkloadId,
-    pub(super) cq: ClusterQueueId,
-    pub(super) assignment: Option<Assignment>,
-    pub(super) targets: Vec<Target>,
-    pub(super) last_assignment: Option<LastAssignment>,
-    pub(super) outcome: Outcome,
-    pub(super) requeue: RequeueReason,
-    pub(super) reason: &'static str,
-    pub(super) message: String,
-    /// Whether the flavors tried before this cycle were tried when less was free.
-    pub(super) stale: bool,
-    /// In a second pass the number of the attempt.
-    pub(super) second: Option<u32>,
-    /// Whether it waits for capacity on nodes (joint admission).
-    pub(super) awaits_nodes: bool,
-    /// Whether workloads of the same scheduling hash may fit on nodes that it can't use.
-    pub(super) by_labels: bool,
-    /// When it may preempt again, after too many preemptions in vain.
-    pub(super) retry_at: Option<Time>,
-    /// The level of borrowing with which it fits, as long as that is known without a nomination.
-    pub(super) fits: Option<u32>,
-    /// What is missing, if that was known before its nomination.
-    pub(super) shortage: Option<Shortage>,
-}
 
 /// How often an entry's victims were searched anew, for the metric: the ClusterQueue and the label `result`.
 pub(super) type Recomputation = (ClusterQueueId, &'static str);
 
 /// What a cycle decided, in the order in which it is carried out.
 pub(super) struct Plan {
+    /// ClusterQueues whose heads the cycle looked at.
+    pub(super) queues: Vec<ClusterQueueId>,
+    /// Those whose heads it did not come to.
+    pub(super) unfinished: Vec<ClusterQueueId>,
+    /// Heads that leave their queues: each has a decision.
+    pub(super) heads: Vec<(WorkloadId, ClusterQueueId)>,
+    /// Workloads that are inadmissible for the same reason as before.
+    pub(super) still_inadmissible: Vec<StillInadmissible>,
+    /// The lowest priority of the workloads that hold quota in a ClusterQueue, where the cycle looked for it.
+    pub(super) lowest_priorities: Vec<(ClusterQueueId, Option<i64>)>,
     pub(super) decisions: Vec<Decision>,
     /// For every head's ClusterQueue, how many entries needed victims of others.
     pub(super) skips: Vec<(ClusterQueueId, u32)>,
     pub(super) recomputations: Vec<Recomputation>,
+    pub(super) nodes: NodesPlan,
 }
 
-/// Why an entry waits that fitted at the beginning of the cycle.
-pub(super) const NO_LONGER_FITS: &str = "Workload no longer fits after processing another workload";
+impl Plan {
+    /// Whether there was nothing to decide.
+    pub(super) fn is_idle(&self) -> bool {
+        self.heads.is_empty() && self.decisions.is_empty() && self.still_inadmissible.is_empty()
+    }
+}
+
+/// The workloads of a scheduling hash that lack as much quota as when they became inadmissible.
+pub(super) struct StillInadmissible {
+    pub(super) cq: ClusterQueueId,
+    pub(super) scheduling_hash: SchedulingHashId,
+}
+
+/// What becomes of dry runs and claims on nodes (joint admission).
+pub(super) struct NodesPlan {
+    /// Failures for later cycles to remember.
+    pub(super) failed: FailedDryRuns,
+    /// Claims for later cycles.
+    pub(super) claims: NodeClaims,
+    pub(super) changed: ClaimsChanged,
+}
+
+/// What happened to claims in a cycle.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ClaimsChanged {
+    /// One ended: workloads that wait for nodes are requeued.
+    pub(super) claims_dropped: bool,
+    /// One is new: entries that fitted without it come again.
+    pub(super) claimed: bool,
+}
+
+/// What is decided of the nodes of a workload that gets its quota (joint admission).
+#[derive(Debug, Default)]
+pub(super) struct AdmittedNodes {
+    /// For the condition `plimsoll.dev/NodesReserved`.
+    pub(super) decision: Option<NodesDecision>,
+    /// Whether some are reserved.
+    pub(super) reserved: bool,
+}
 
 /// What becomes of one workload.
 pub(super) enum Decision {
     /// It gets its quota.
-    Admit { id: WorkloadId, cq: ClusterQueueId, assignment: Assignment },
+    Admit { id: WorkloadId, cq: ClusterQueueId, assignment: Assignment, nodes: AdmittedNodes },
     /// It holds its quota and gets the places that a second pass found.
     AssignTopology { id: WorkloadId, cq: ClusterQueueId, assignment: Assignment },
     /// It holds its quota and stops: no node replaces the one that failed.
@@ -134,34 +133,8 @@ impl Decision {
 }
 
 impl Entry {
-    pub(super) fn mode(&self) -> Mode {
-        self.assignment.as_ref().map_or(Mode::NoFit, Assignment::mode)
-    }
-
-    pub(super) fn usage(&self) -> &[(FlavorResource, Amount)] {
-        self.assignment.as_ref().map_or(&[], |a| &a.usage)
-    }
-
-    pub(super) fn skip(&mut self, keep_progress: bool, message: &str) {
-        self.outcome = Outcome::Skipped;
-        message.clone_into(&mut self.message);
-        self.reason = why::QUOTA;
-        if !keep_progress {
-            self.last_assignment = None;
-        }
-    }
-
-    pub(super) fn record(&mut self, (assignment, targets): (Assignment, Vec<Target>)) {
-        self.message = assignment.message();
-        self.awaits_nodes = assignment.lacks_nodes();
-        self.by_labels = assignment.by_labels;
-        self.last_assignment = Some(assignment.last_assignment.clone());
-        self.assignment = Some(assignment);
-        self.targets = targets;
-    }
-
     /// What becomes of it.
-    pub(super) fn decide(self) -> Decision {
+    pub(super) fn decide(self, nodes: AdmittedNodes) -> Decision {
         let preempts = self.mode() == Mode::Preempt && self.requeue == RequeueReason::PendingPreemption;
         let (id, cq) = (self.id, self.cq);
         if self.fits.is_some() {
@@ -171,7 +144,7 @@ impl Entry {
             (Outcome::Admitted, Some(assignment)) if self.second.is_some() => {
                 return Decision::AssignTopology { id, cq, assignment };
             }
-            (Outcome::Admitted, Some(assignment)) => return Decision::Admit { id, cq, assignment },
+            (Outcome::Admitted, Some(assignment)) => return Decision::Admit { id, cq, assignment, nodes },
             (Outcome::Evicted, _) => return Decision::EvictForNodeFailure { id },
             // Only what has an assignment is admitted.
             (Outcome::Admitted, None) | (Outcome::NotNominated | Outcome::Skipped, _) => {}

@@ -208,7 +208,7 @@ impl Cycle<'_> {
         for ps in &a.pod_sets {
             for &(res, amount) in ps.requests.iter().filter(|(_, v)| *v != 0) {
                 if let Some(flavor) = ps.flavor_of(res) {
-                    let fr = self.state.ids.pair(flavor, res);
+                    let fr = self.state.ids.column(flavor, res);
                     crate::quota::add_usage(&mut usage, fr, Amount(amount));
                 }
             }
@@ -247,7 +247,7 @@ impl Cycle<'_> {
 
     /// Workloads of a ClusterQueue that are there in the present simulation.
     fn holders_of(&self, cq: ClusterQueueId) -> impl Iterator<Item = WorkloadId> {
-        self.state.holders(cq).filter(|&h| self.state.wl(h).is_some_and(|w| !w.hidden))
+        self.state.holders(cq).filter(|&h| !self.state.is_removed(h))
     }
 
     /// Order of candidates: already evicted first, other ClusterQueues before the own one, more usage of

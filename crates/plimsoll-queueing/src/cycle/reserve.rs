@@ -3,7 +3,7 @@
 
 use super::Cycle;
 use super::assign::{Assignment, Mode};
-use super::plan::Entry;
+use super::entry::Entry;
 use crate::Queueing;
 use crate::amount::Amount;
 use crate::ids::{ClusterQueueId, FlavorResource, WorkloadId};
@@ -65,10 +65,10 @@ impl Cycle<'_> {
             return true;
         }
         let root = |q: &Queueing, cq: ClusterQueueId| q.cq(cq).node.map(|n| q.tree.root(n));
-        let (here, places) = (root(self.state, e.cq), e.assignment.as_ref().is_some_and(has_places));
+        let (here, places) = (root(&self.state, e.cq), e.assignment.as_ref().is_some_and(has_places));
         let mark = self.state.mark();
         for reserved in self.reserved.iter().rev() {
-            if root(self.state, reserved.cq) == here {
+            if root(&self.state, reserved.cq) == here {
                 self.state.remove_usage(reserved.cq, &reserved.usage);
             }
             if places {

@@ -26,6 +26,11 @@ impl SecondPasses {
         self.0.values().map(|(t, _)| *t).min()
     }
 
+    /// Removes those that were due: a cycle has decided about them.
+    pub(super) fn remove_due(&mut self, now: Time) {
+        self.0.retain(|_, (t, _)| *t > now);
+    }
+
     /// The workload is gone.
     pub(crate) fn forget(&mut self, id: WorkloadId) {
         self.0.remove(&id);
@@ -56,17 +61,13 @@ impl Queueing {
     }
 
     /// The workloads whose second pass is due, with the number of the attempt.
-    pub(super) fn pop_second_passes(&mut self, now: Time) -> Vec<Head> {
-        let due: Vec<(WorkloadId, u32)> =
-            self.second.0.iter().filter(|(_, (t, _))| *t <= now).map(|(id, (_, n))| (*id, *n)).collect();
-        let mut heads = Vec::with_capacity(due.len());
-        for (id, attempt) in due {
-            self.second.0.remove(&id);
-            let Some(wl) = self.wl(id).filter(|w| self.may_pass_again(id, w)) else { continue };
-            let cq = self.reserved_in(wl);
-            heads.extend(cq.map(|cq| Head { second: Some(attempt), ..Head::new(id, cq) }));
-        }
-        heads
+    pub(super) fn second_passes_due(&self, now: Time) -> Vec<Head> {
+        let due = self.second.0.iter().filter(|(_, (t, _))| *t <= now);
+        due.filter_map(|(&id, &(_, attempt))| {
+            let wl = self.wl(id).filter(|w| self.may_pass_again(id, w))?;
+            Some(Head { second: Some(attempt), ..Head::new(id, self.reserved_in(wl)?) })
+        })
+        .collect()
     }
 
     /// Why the workload was given no places, and another attempt later.

@@ -5,12 +5,13 @@
 //! resource, and often it is clear that preemption can't help: then the verdict is that of the nomination, and the head
 //! stays where it is without one. Whatever is not as simple is nominated.
 
-use super::plan::Entry;
+use super::entry::Entry;
+use super::plan::StillInadmissible;
 use super::{Cycle, Head};
 use crate::Queueing;
 use crate::amount::Amount;
 use crate::cycle::assign::{LastAssignment, matches_labels};
-use crate::ids::{ClusterQueueId, FlavorResource, LocalQueueId, WorkloadId};
+use crate::ids::{ClusterQueueId, FlavorResource, LocalQueueId, SchedulingHashId, WorkloadId};
 use crate::model::{PreemptionPolicy, QueueingStrategy};
 use crate::pending::Shortage;
 use crate::rules::Rules;
@@ -26,57 +27,65 @@ enum Verdict {
     Waits(Shortage, Vec<FlavorResource>),
 }
 
-impl Queueing {
-    /// Takes the head of each of these ClusterQueues that takes workloads, except those that have to wait on: they are
+impl Cycle<'_> {
+    /// The head of each of these ClusterQueues that takes workloads, except those that have to wait on: they are
     /// inadmissible again. Heads that fit by the quota alone stay in their queues for now.
-    pub(super) fn pop_heads(&mut self, queues: &[ClusterQueueId]) -> Vec<Head> {
+    pub(super) fn heads_of(&mut self, queues: &[ClusterQueueId]) -> Vec<Head> {
         let mut heads = Vec::new();
-        let simple = !self.nominates_all
-            && self.config.fair_sharing.is_none()
-            && self.config.wait_for_pods_ready.is_none()
-            && self.config.gates.equivalence_hashing
-            && self.objects.topologies.is_empty();
+        let state = &self.state;
+        let simple = !state.nominates_all
+            && state.config.fair_sharing.is_none()
+            && state.config.wait_for_pods_ready.is_none()
+            && state.config.gates.equivalence_hashing
+            && state.objects.topologies.is_empty();
         for &cq in queues {
-            if !self.cq(cq).is_active() || !self.cq(cq).pending.has_head() {
+            let queue = state.cq(cq);
+            if !queue.is_active() || !queue.pending.has_head() {
                 continue;
             }
             let (mut shortage, mut unreclaimable) = (None, Vec::new());
-            if simple && let Some((id, verdict)) = self.head_verdict(cq) {
+            if simple && let Some((id, verdict)) = state.head_verdict(cq, &mut self.lowest_priorities) {
                 match verdict {
                     Verdict::Fits(borrowing) => {
                         heads.push(Head { fits: Some(borrowing), ..Head::new(id, cq) });
                         continue;
                     }
-                    Verdict::Waits(shortage, _) if self.park_again(cq, id, &shortage) => continue,
-                    Verdict::Waits(missing, columns) => (shortage, unreclaimable) = (Some(missing), columns),
+                    Verdict::Waits(missing, columns) => {
+                        if let Some(scheduling_hash) = state.still_inadmissible(cq, id, &missing) {
+                            self.still_inadmissible.push(StillInadmissible { cq, scheduling_hash });
+                            continue;
+                        }
+                        (shortage, unreclaimable) = (Some(missing), columns);
+                    }
                 }
             }
-            let mut pending = std::mem::take(&mut self.cq_mut(cq).pending);
-            let usage = |lq: LocalQueueId| self.local_usage(lq);
-            let fair = self.cq(cq).rules.fair_admission;
-            let head = pending.pop(if fair { Some(&usage) } else { None });
-            self.cq_mut(cq).pending = pending;
+            let usage = |lq: LocalQueueId| state.local_usage(lq);
+            let head = queue.pending.first(if queue.rules.fair_admission { Some(&usage) } else { None });
+            self.heads.extend(head.map(|id| (id, cq)));
             heads.extend(head.map(|id| Head { shortage, unreclaimable, ..Head::new(id, cq) }));
         }
         heads
     }
+}
 
-    /// Makes the workloads of the head's scheduling hash inadmissible if the same is missing as before.
-    fn park_again(&mut self, cq: ClusterQueueId, id: WorkloadId, shortage: &Shortage) -> bool {
-        let Some(hash) = self.wl(id).map(|w| w.scheduling_hash) else { return false };
-        let queue = self.cq_mut(cq);
-        if !queue.pending.park_again(hash, shortage) {
-            return false;
-        }
-        queue.skips = 0;
-        // Another head comes first next time.
-        self.due.tree_of(cq);
-        self.parked_again = true;
-        true
+impl Queueing {
+    /// The scheduling hash of the head, if its workloads lack the same as when they became inadmissible.
+    fn still_inadmissible(
+        &self,
+        cq: ClusterQueueId,
+        id: WorkloadId,
+        shortage: &Shortage,
+    ) -> Option<SchedulingHashId> {
+        let hash = self.wl(id)?.scheduling_hash;
+        self.cq(cq).pending.is_inadmissible_again(hash, shortage).then_some(hash)
     }
 
-    /// The head of a ClusterQueue and the verdict on it, if the quota tree alone gives one.
-    fn head_verdict(&mut self, cq: ClusterQueueId) -> Option<(WorkloadId, Verdict)> {
+    /// The head of a ClusterQueue and the verdict on it, if the quota tree alone gives one. Adds to `lowest` what it finds out.
+    fn head_verdict(
+        &self,
+        cq: ClusterQueueId,
+        lowest: &mut Vec<(ClusterQueueId, Option<i64>)>,
+    ) -> Option<(WorkloadId, Verdict)> {
         let queue = self.cq(cq);
         let node = queue.node.filter(|&n| self.is_flat(n))?;
         if !is_simple(&queue.rules) {
@@ -104,7 +113,7 @@ impl Queueing {
         }
         let priority = wl.obj.effective_priority();
         let within = queue.rules.preemption.within_cluster_queue;
-        let waits = !unreclaimable.is_empty() && !self.has_own_candidates(cq, priority, within);
+        let waits = !unreclaimable.is_empty() && !self.has_own_candidates(cq, priority, within, lowest);
         waits.then_some((id, Verdict::Waits(shortage, unreclaimable)))
     }
 
@@ -115,20 +124,22 @@ impl Queueing {
     }
 
     /// Whether the ClusterQueue may have workloads that one of this priority may preempt.
-    fn has_own_candidates(&mut self, cq: ClusterQueueId, priority: i64, policy: PreemptionPolicy) -> bool {
+    fn has_own_candidates(
+        &self,
+        cq: ClusterQueueId,
+        priority: i64,
+        policy: PreemptionPolicy,
+        found: &mut Vec<(ClusterQueueId, Option<i64>)>,
+    ) -> bool {
         if policy == PreemptionPolicy::Never {
             return false;
         }
-        let lowest = match self.cq(cq).lowest_held {
-            Some(known) => known,
-            None => {
-                let priorities =
-                    self.holders(cq).filter_map(|h| self.wl(h)).map(|w| w.obj.effective_priority());
-                let lowest = priorities.min();
-                self.cq_mut(cq).lowest_held = Some(lowest);
-                lowest
-            }
-        };
+        let lowest = self.cq(cq).lowest_held.unwrap_or_else(|| {
+            let priorities = self.holders(cq).filter_map(|h| self.wl(h)).map(|w| w.obj.effective_priority());
+            let lowest = priorities.min();
+            found.push((cq, lowest));
+            lowest
+        });
         lowest.is_some_and(|l| match policy {
             PreemptionPolicy::LowerPriority => l < priority,
             PreemptionPolicy::Never | PreemptionPolicy::LowerOrNewerEqualPriority | PreemptionPolicy::Any => {
@@ -206,10 +217,7 @@ impl Cycle<'_> {
     /// Takes an entry out of its queue and nominates it.
     fn nominate_late(&mut self, e: &mut Entry) {
         e.fits = None;
-        self.state.cq_mut(e.cq).pending.remove(e.id);
-        if let Some(wl) = self.state.wl_mut(e.id) {
-            wl.last_assignment = None;
-        }
+        self.heads.push((e.id, e.cq));
         let found = self.find_assignment(e.id, e.cq, None, None);
         e.record(found);
     }

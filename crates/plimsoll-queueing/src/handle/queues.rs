@@ -55,7 +55,7 @@ impl Queueing {
     }
 
     pub(super) fn compile(&mut self, q: &ClusterQueue) -> Rules {
-        let groups = q
+        let groups: Vec<Group> = q
             .resource_groups
             .iter()
             .map(|g| Group {
@@ -69,6 +69,14 @@ impl Queueing {
                     let (f, r) = (self.ids.flavor(&f.flavor), self.ids.resource(&r.resource));
                     self.ids.pair(f, r);
                 }
+            }
+        }
+        // Also what a flavor lists no quota for.
+        for g in &groups {
+            for &f in &g.flavors {
+                g.covered.iter().for_each(|&r| {
+                    self.ids.pair(f, r);
+                });
             }
         }
         Rules {

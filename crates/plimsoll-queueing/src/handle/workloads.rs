@@ -89,7 +89,6 @@ impl Queueing {
             quota: None,
             queued: None,
             last_assignment: None,
-            hidden: false,
             dependencies: Progress::default(),
             nodes_reserved: false,
             rounds: PreemptionRounds::default(),

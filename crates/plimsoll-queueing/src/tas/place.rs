@@ -161,12 +161,12 @@ impl TasView<'_> {
             layers: if request.slices.len() > 1 { &request.slices } else { &[] },
             required: request.required.is_some(),
             unconstrained,
-            least_free: unconstrained && self.0.config.gates.tas_profile_mixed,
-            affine: self.0.config.gates.tas_preferred_affinity,
-            evenly: self.0.config.gates.tas_balanced && request.required.is_none() && !unconstrained,
+            least_free: unconstrained && self.state.config.gates.tas_profile_mixed,
+            affine: self.state.config.gates.tas_preferred_affinity,
+            evenly: self.state.config.gates.tas_balanced && request.required.is_none() && !unconstrained,
             within: None,
             without: None,
-            steps: &self.0.tas.balanced_steps,
+            steps: self.balanced_steps,
         };
         Ok((search, level))
     }
@@ -184,7 +184,7 @@ impl TasView<'_> {
         let tree = search.tree;
         let with_pod = |one: &Amounts| {
             let mut all = one.clone();
-            if let Some(pods) = self.0.ids.find_resource("pods") {
+            if let Some(pods) = self.state.ids.find_resource("pods") {
                 add_times(&mut all, &vec![(pods, 1)], 1);
             }
             all
@@ -206,7 +206,7 @@ impl TasView<'_> {
             }
             free_capacity.clone_from(&leaf.free_capacity);
             if !empty {
-                self.0.tas.subtract_tas_usage(leaf, &mut free_capacity);
+                self.state.tas.subtract_tas_usage(leaf, &mut free_capacity);
             }
             if let Some(t) = taken.get(&leaf.id).filter(|_| !taken.is_empty()) {
                 add_times(&mut free_capacity, t, -1);
@@ -215,16 +215,17 @@ impl TasView<'_> {
             if search.affine {
                 state.affinity = preference(leaf, ps);
             }
-            let (pods, limiting) = count_in(&one, &free_capacity, &self.0.ids);
+            let (pods, limiting) = count_in(&one, &free_capacity, &self.state.ids);
             state.pods = pods;
             if pods == 0 && !limiting.is_empty() {
                 search.excluded.count(format!("resource {limiting:?}"));
             }
-            if let Some(first) = first.as_ref().filter(|f| count_in(f, &free_capacity, &self.0.ids).0 > 0) {
+            if let Some(first) = first.as_ref().filter(|f| count_in(f, &free_capacity, &self.state.ids).0 > 0)
+            {
                 state.leaders = 1;
                 add_times(&mut free_capacity, first, -1);
             }
-            state.pods_beside = count_in(&one, &free_capacity, &self.0.ids).0;
+            state.pods_beside = count_in(&one, &free_capacity, &self.state.ids).0;
         }
     }
 }

@@ -1,12 +1,12 @@
 //! What workloads ask of topologies, and how that meets flavor assignment.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use super::tree::FlavorTree;
 use super::{Amounts, domain_id};
 use crate::Queueing;
-use crate::cycle::assign::{Assignment, Mode, PodSetFlavors, why};
-use crate::cycle::victim::Target;
+use crate::cycle::assign::{Assignment, PodSetFlavors};
 use crate::ids::{ClusterQueueId, FlavorId, Map, WorkloadId};
 use crate::model::{Delayed, PodSet, TopologyAssignment, TopologyRequest, Workload};
 use crate::rules::Group;
@@ -30,7 +30,7 @@ pub(crate) struct TasRequest {
 pub(crate) type TasRequests = Vec<TasRequest>;
 
 /// Places found per podset index, or why there are none: the podset, its flavor, the text.
-pub(super) type Places = Result<Vec<(usize, TopologyAssignment)>, (usize, FlavorId, String)>;
+pub(crate) type Places = Result<Vec<(usize, TopologyAssignment)>, (usize, FlavorId, String)>;
 
 /// Controllers of admission checks that put the placement off.
 const MULTI_KUEUE: &str = "kueue.x-k8s.io/multikueue";
@@ -40,7 +40,7 @@ const PROVISIONING: &str = "kueue.x-k8s.io/provisioning-request";
 pub(super) const ALL_FLAVORS: FlavorId = FlavorId(u32::MAX);
 
 /// Flavor, what one pod needs, values of the domain, pods there.
-type Place = (FlavorId, Amounts, Vec<String>, i32);
+pub(crate) type Place = (FlavorId, Amounts, Vec<String>, i32);
 
 impl TopologyRequest {
     /// Whether it asks for anything but a group.
@@ -54,17 +54,25 @@ impl TopologyRequest {
     }
 }
 
-fn is_explicit(ps: &PodSet) -> bool {
+pub(crate) fn is_explicit(ps: &PodSet) -> bool {
     ps.topology.as_ref().is_some_and(TopologyRequest::is_explicit)
 }
 
 /// Reads of topologies: what podsets ask for, and places for it.
 #[derive(Clone, Copy)]
-pub(crate) struct TasView<'a>(pub(super) &'a Queueing);
+pub(crate) struct TasView<'a> {
+    pub(super) state: &'a Queueing,
+    /// Steps that searches for balanced placements took in this cycle.
+    pub(super) balanced_steps: &'a Cell<usize>,
+}
 
-impl TasView<'_> {
+impl<'a> TasView<'a> {
+    pub(crate) fn new(state: &'a Queueing, balanced_steps: &'a Cell<usize>) -> Self {
+        Self { state, balanced_steps }
+    }
+
     fn wants_topology(&self, ps: &PodSet, cq: ClusterQueueId) -> bool {
-        is_explicit(ps) || self.0.is_topology_only(cq)
+        is_explicit(ps) || self.state.is_topology_only(cq)
     }
 
     /// Why a podset and a flavor don't go together as to topology, if they don't.
@@ -75,7 +83,7 @@ impl TasView<'_> {
         flavor: FlavorId,
         group: &Group,
     ) -> Option<String> {
-        let rules = self.0.objects.flavors.get(&flavor)?;
+        let rules = self.state.objects.flavors.get(&flavor)?;
         let name = &rules.name;
         if !self.wants_topology(ps, cq) {
             return (!rules.topology.is_empty())
@@ -86,11 +94,13 @@ impl TasView<'_> {
         }
         if rules.topology.is_empty() {
             let asked = pod_requests(&ps.spec, &PodResourcesOptions::default());
-            let overlaps =
-                asked.keys().filter_map(|n| self.0.ids.find_resource(n)).any(|r| group.covered.contains(&r));
+            let overlaps = asked
+                .keys()
+                .filter_map(|n| self.state.ids.find_resource(n))
+                .any(|r| group.covered.contains(&r));
             return overlaps.then(|| format!("Flavor {name:?} does not support TopologyAwareScheduling"));
         }
-        let Some(tree) = self.0.tas.trees.get(&flavor) else {
+        let Some(tree) = self.state.tas.trees.get(&flavor) else {
             return Some(format!("Flavor {name:?} information missing in TAS cache"));
         };
         let request = ps.topology.as_ref()?;
@@ -103,8 +113,13 @@ impl TasView<'_> {
 
     /// What the podsets of an assignment ask of topologies, as far as they have no places yet. A podset
     /// without a flavor that has a topology is marked as failed.
-    fn collect_requests(&self, id: WorkloadId, cq: ClusterQueueId, a: &mut Assignment) -> TasRequests {
-        let Some(wl) = self.0.wl(id) else { return Vec::new() };
+    pub(crate) fn collect_requests(
+        &self,
+        id: WorkloadId,
+        cq: ClusterQueueId,
+        a: &mut Assignment,
+    ) -> TasRequests {
+        let Some(wl) = self.state.wl(id) else { return Vec::new() };
         let mut out = Vec::new();
         for (index, ps) in wl.obj.pod_sets.iter().enumerate().filter(|(_, ps)| self.wants_topology(ps, cq)) {
             let Some(pick) = a.pod_sets.iter().find(|p| p.index == index) else { continue };
@@ -126,31 +141,31 @@ impl TasView<'_> {
     }
 
     fn only_topology_flavor(&self, pick: &PodSetFlavors) -> Result<FlavorId, String> {
-        if self.0.tas.trees.is_empty() {
+        if self.state.tas.trees.is_empty() {
             return Err("workload requires Topology, but there is no TAS cache information".into());
         }
         let mut flavors: Vec<FlavorId> =
-            pick.flavors.iter().map(|p| p.flavor).filter(|f| self.0.tas.trees.contains_key(f)).collect();
-        flavors.sort_by(|a, b| self.0.ids.flavor_name(*a).cmp(self.0.ids.flavor_name(*b)));
+            pick.flavors.iter().map(|p| p.flavor).filter(|f| self.state.tas.trees.contains_key(f)).collect();
+        flavors.sort_by(|a, b| self.state.ids.flavor_name(*a).cmp(self.state.ids.flavor_name(*b)));
         flavors.dedup();
         match flavors.as_slice() {
             [] => Err("no TAS flavor assigned".into()),
             [only] => Ok(*only),
             many => {
-                let names: Vec<&str> = many.iter().map(|f| self.0.ids.flavor_name(*f)).collect();
+                let names: Vec<&str> = many.iter().map(|f| self.state.ids.flavor_name(*f)).collect();
                 Err(format!("more than one TAS flavor assigned: {}", names.join(", ")))
             }
         }
     }
 
     fn one_pod(&self, id: WorkloadId, index: usize) -> Amounts {
-        let total = self.0.wl(id).and_then(|w| w.total_requests.get(w.resources_of(index)?));
+        let total = self.state.wl(id).and_then(|w| w.total_requests.get(w.resources_of(index)?));
         total.map(|t| t.one.clone()).unwrap_or_default()
     }
 
     /// Whether a node of the placement has to be replaced.
     fn has_failed_node(&self, id: WorkloadId, t: &TopologyAssignment) -> bool {
-        self.0.wl(id).is_some_and(|w| {
+        self.state.wl(id).is_some_and(|w| {
             let failed = &w.obj.status.unhealthy_nodes;
             t.domains.iter().any(|(values, _)| values.last().is_some_and(|v| failed.contains(v)))
         })
@@ -159,11 +174,11 @@ impl TasView<'_> {
     /// Whether the placement is left for later: to the cluster that MultiKueue chooses; and with ProvisioningRequests,
     /// which bring the nodes, to the second pass.
     fn delays_topology(&self, id: WorkloadId, cq: ClusterQueueId, flavor: FlavorId) -> bool {
-        let Some(spec) = &self.0.cq(cq).spec else { return false };
-        let reserved = self.0.wl(id).is_some_and(|w| w.quota.is_some());
-        let name = self.0.ids.flavor_name(flavor);
+        let Some(spec) = &self.state.cq(cq).spec else { return false };
+        let reserved = self.state.wl(id).is_some_and(|w| w.quota.is_some());
+        let name = self.state.ids.flavor_name(flavor);
         spec.admission_checks.iter().any(|(check, on)| {
-            match self.0.objects.checks.get(check).map(|c| c.controller.as_str()) {
+            match self.state.objects.checks.get(check).map(|c| c.controller.as_str()) {
                 Some(MULTI_KUEUE) => true,
                 Some(PROVISIONING) => !reserved && (on.is_empty() || on.iter().any(|f| f == name)),
                 _ => false,
@@ -174,7 +189,7 @@ impl TasView<'_> {
     /// The same for preemption: what still needs places.
     pub(crate) fn tas_requests(&self, id: WorkloadId, cq: ClusterQueueId, a: &Assignment) -> TasRequests {
         let wants = |w: &WorkloadInfo| w.obj.pod_sets.iter().any(|ps| self.wants_topology(ps, cq));
-        if !self.0.config.gates.topology || !self.0.wl(id).is_some_and(wants) {
+        if !self.state.config.gates.topology || !self.state.wl(id).is_some_and(wants) {
             return Vec::new();
         }
         let mut copy = a.clone();
@@ -190,11 +205,11 @@ impl TasView<'_> {
     /// doesn't look, and can give a node out twice.
     pub(crate) fn shared_nodes_fit(&self, id: WorkloadId, a: Option<&Assignment>) -> bool {
         self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
-            let Some(tree) = self.0.tas.trees.get(&flavor).filter(|t| t.by_node) else { return true };
+            let Some(tree) = self.state.tas.trees.get(&flavor).filter(|t| t.by_node) else { return true };
             let name = domain_id(&values);
             let Some(leaf) = tree.leaf(&name) else { return false };
-            let free_capacity = self.0.tas.available_after_admissions(leaf);
-            super::place::count_in(&one, &free_capacity, &self.0.ids).0 >= i64::from(count)
+            let free_capacity = self.state.tas.available_after_admissions(leaf);
+            super::place::count_in(&one, &free_capacity, &self.state.ids).0 >= i64::from(count)
         })
     }
 
@@ -206,16 +221,16 @@ impl TasView<'_> {
         a: Option<&Assignment>,
     ) -> bool {
         self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
-            let Some(tree) = self.0.tas.trees.get(&flavor) else { return false };
+            let Some(tree) = self.state.tas.trees.get(&flavor) else { return false };
             let name = domain_id(&values);
             let Some(leaf) = tree.leaf(&name) else { return false };
-            let free_capacity = self.0.tas.free_capacity(leaf);
-            super::place::count_in(&one, &free_capacity, &self.0.ids).0 >= i64::from(count)
+            let free_capacity = self.state.tas.free_capacity(leaf);
+            super::place::count_in(&one, &free_capacity, &self.state.ids).0 >= i64::from(count)
         })
     }
 
-    fn places_of(&self, id: WorkloadId, a: Option<&Assignment>) -> Vec<Place> {
-        let (Some(a), Some(wl)) = (a, self.0.wl(id)) else { return Vec::new() };
+    pub(crate) fn places_of(&self, id: WorkloadId, a: Option<&Assignment>) -> Vec<Place> {
+        let (Some(a), Some(wl)) = (a, self.state.wl(id)) else { return Vec::new() };
         let mut out = Vec::new();
         for ps in &a.pod_sets {
             let (Some(t), Ok(flavor)) = (&ps.topology, self.only_topology_flavor(ps)) else { continue };
@@ -234,16 +249,16 @@ impl TasView<'_> {
     }
 
     /// Places for all requests, one flavor and group after the other, each seeing what those before took.
-    pub(super) fn find_places(&self, id: WorkloadId, requests: &TasRequests, empty: bool) -> Places {
+    pub(crate) fn find_places(&self, id: WorkloadId, requests: &TasRequests, empty: bool) -> Places {
         let mut flavors: Vec<FlavorId> = requests.iter().map(|r| r.flavor).collect();
-        flavors.sort_by(|a, b| self.0.ids.flavor_name(*a).cmp(self.0.ids.flavor_name(*b)));
+        flavors.sort_by(|a, b| self.state.ids.flavor_name(*a).cmp(self.state.ids.flavor_name(*b)));
         flavors.dedup();
-        let Some(wl) = self.0.wl(id) else { return Ok(Vec::new()) };
+        let Some(wl) = self.state.wl(id) else { return Ok(Vec::new()) };
         let pod_sets = pod_sets_with_updates(&wl.obj, requests)?;
         let mut found = Vec::new();
         let mut on_nodes: Map<String, Amounts> = Map::default();
         for flavor in flavors {
-            let Some(tree) = self.0.tas.trees.get(&flavor) else { continue };
+            let Some(tree) = self.state.tas.trees.get(&flavor) else { continue };
             let mut here: Map<String, Amounts> = Map::default();
             for group in groups(requests, flavor, &pod_sets) {
                 let taken = if tree.by_node { &mut on_nodes } else { &mut here };
@@ -268,7 +283,7 @@ impl TasView<'_> {
         for (values, count) in &t.domains {
             let sum = taken.entry(domain_id(values)).or_default();
             super::add_times(sum, one, i64::from(*count));
-            if let Some(pods) = self.0.ids.find_resource("pods") {
+            if let Some(pods) = self.state.ids.find_resource("pods") {
                 super::add_times(sum, &vec![(pods, 1)], i64::from(*count));
             }
         }
@@ -291,7 +306,7 @@ impl TasView<'_> {
             let Some(old) = assigned.filter(|a| a.name == ps.name).find_map(|a| a.topology.as_ref()) else {
                 continue;
             };
-            if self.0.config.gates.skip_reassignment_for_pods && wl.single_pod {
+            if self.state.config.gates.skip_reassignment_for_pods && wl.single_pod {
                 // The pod can't move, and the workload ends with it.
                 found.push((r.index, old.clone()));
                 continue;
@@ -302,88 +317,6 @@ impl TasView<'_> {
             found.push((r.index, whole));
         }
         Ok(found)
-    }
-}
-
-impl Queueing {
-    /// Reads of topologies in the present state of the simulation.
-    pub(crate) fn tas_view(&self) -> TasView<'_> {
-        TasView(self)
-    }
-
-    /// Finds places for an assignment that fits by quota; one that doesn't find any now may still preempt,
-    /// if there would be some without all other workloads.
-    pub(crate) fn assign_topology(&mut self, id: WorkloadId, cq: ClusterQueueId, a: &mut Assignment) {
-        let requests = self.tas_view().collect_requests(id, cq, a);
-        if a.mode() == Mode::Fit {
-            match self.tas_view().find_places(id, &requests, false) {
-                Ok(places) => set_places(a, places),
-                Err((index, _, text)) => {
-                    a.add_reason(index, text);
-                    a.set_pod_set_mode(index, Mode::Preempt);
-                }
-            }
-        }
-        // No workload is preempted for the replacement of a node.
-        if a.mode() != Mode::Preempt || self.wl(id).is_some_and(|w| !w.obj.status.unhealthy_nodes.is_empty())
-        {
-            return;
-        }
-        match self.tas_view().find_places(id, &requests, true) {
-            Ok(_) => requests.iter().for_each(|r| a.set_pod_set_mode(r.index, Mode::Preempt)),
-            Err((index, flavor, _)) => {
-                if let Some(ps) = a.pod_sets.iter_mut().find(|p| p.index == index) {
-                    for at in ps.attempts.iter_mut().filter(|t| t.flavor == flavor) {
-                        (at.mode, at.no_fit_reason) = (Mode::NoFit, why::TOPOLOGY);
-                    }
-                }
-                a.set_pod_set_mode(index, Mode::NoFit);
-            }
-        }
-    }
-
-    /// Places for an assignment that has to preempt, so that they can be kept for it: those free once its
-    /// victims are gone, or any at all when it has none.
-    pub(crate) fn place_after_preemption(
-        &mut self,
-        id: WorkloadId,
-        cq: ClusterQueueId,
-        a: &mut Assignment,
-        targets: &[Target],
-    ) {
-        let explicit = self.wl(id).is_some_and(|w| w.obj.pod_sets.iter().any(is_explicit));
-        if (!explicit && !self.is_topology_only(cq)) || self.wl(id).is_some_and(|w| w.needs_other_node()) {
-            return;
-        }
-        let requests = self.tas_view().collect_requests(id, cq, a);
-        let mark = self.mark();
-        targets.iter().for_each(|t| self.simulate_usage_removal(t.id));
-        let places = self.tas_view().find_places(id, &requests, targets.is_empty());
-        self.rollback(mark);
-        if let Ok(places) = places {
-            set_places(a, places);
-        }
-    }
-
-    /// Charges the places of an assignment in the simulation, for its own flavor as Kueue does. Places that
-    /// are `taken` and not only kept back are also noted for all flavors on the node. `times` is 1, or -1 to take
-    /// them back.
-    pub(crate) fn tas_charge_assignment(
-        &mut self,
-        id: WorkloadId,
-        a: Option<&Assignment>,
-        taken: bool,
-        times: i64,
-    ) {
-        let pods = self.ids.resource("pods");
-        for (flavor, one, values, count) in self.tas_view().places_of(id, a) {
-            let by_node = self.tas.trees.get(&flavor).is_some_and(|t| t.by_node);
-            let name = domain_id(&values);
-            if by_node && taken {
-                self.tas.charge((Some(ALL_FLAVORS), name.clone()), &one, pods, times * i64::from(count));
-            }
-            self.tas.charge((Some(flavor), name), &one, pods, times * i64::from(count));
-        }
     }
 }
 
@@ -418,7 +351,7 @@ fn pod_sets_with_updates<'a>(
     Ok(pod_sets)
 }
 
-fn set_places(a: &mut Assignment, places: Vec<(usize, TopologyAssignment)>) {
+pub(crate) fn set_places(a: &mut Assignment, places: Vec<(usize, TopologyAssignment)>) {
     for (index, t) in places {
         if let Some(ps) = a.pod_sets.iter_mut().find(|p| p.index == index) {
             ps.topology = Some(t);

@@ -274,7 +274,7 @@ impl Cycle<'_> {
         let (mut worst, mut most, mut flavors) = (GranularMode::BEST, 0, Vec::new());
         let (mut reasons, mut no_fit) = (Vec::new(), "");
         for &(res, amount) in s.requests.iter().filter(|(r, _)| group.covered.contains(r)) {
-            let fr = self.state.ids.pair(flavor, res);
+            let fr = self.state.ids.column(flavor, res);
             let before = assumed.iter().find(|(f, _)| *f == fr).map_or(Amount::ZERO, |(_, a)| *a);
             let (amount, other) = self.beyond_replaced(s, flavor, res, amount);
             if let Some(text) = other {

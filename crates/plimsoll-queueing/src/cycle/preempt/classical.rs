@@ -289,7 +289,7 @@ impl Cycle<'_> {
             Some(Candidate { id, cq, ground, common })
         };
         if evicted {
-            let there = |&id: &WorkloadId| self.state.wl(id).is_some_and(|w| !w.hidden);
+            let there = |&id: &WorkloadId| !self.state.is_removed(id);
             out.extend(self.state.cq(cq).evicted.iter().copied().filter(there).filter_map(candidate));
         } else {
             out.extend(self.holders_of(cq).filter_map(candidate));

@@ -111,14 +111,14 @@ impl Cycle<'_> {
         }
         let mut usage = assumed.to_vec();
         for f in s.found.iter().chain(tried) {
-            let fr = self.state.ids.pair(f.flavor, f.res);
+            let fr = self.state.ids.column(f.flavor, f.res);
             let amount = s.requests.iter().find(|(r, _)| *r == f.res).map_or(0, |(_, v)| *v);
             crate::quota::add_usage(&mut usage, fr, Amount(amount));
         }
         let preempting = s.found.iter().chain(tried).filter(|f| f.mode == Mode::Preempt);
-        let mut frs: Vec<_> = preempting.map(|f| self.state.ids.pair(f.flavor, f.res)).collect();
+        let mut frs: Vec<_> = preempting.map(|f| self.state.ids.column(f.flavor, f.res)).collect();
         if frs.is_empty() {
-            frs = s.found.iter().chain(tried).map(|f| self.state.ids.pair(f.flavor, f.res)).collect();
+            frs = s.found.iter().chain(tried).map(|f| self.state.ids.column(f.flavor, f.res)).collect();
         }
         self.pairs_open(s, tried, &mut frs);
         frs.sort_unstable();
@@ -144,7 +144,7 @@ impl Cycle<'_> {
         let chosen = |res| s.found.iter().chain(tried).any(|f| f.res == res);
         for &(res, _) in s.requests.iter().filter(|(r, v)| *v != 0 && !chosen(*r)) {
             if let Some(group) = rules.group_of(res).and_then(|g| rules.groups.get(g)) {
-                frs.extend(group.flavors.iter().map(|&flavor| self.state.ids.pair(flavor, res)));
+                frs.extend(group.flavors.iter().map(|&flavor| self.state.ids.column(flavor, res)));
             }
         }
     }

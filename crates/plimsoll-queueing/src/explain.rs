@@ -1,10 +1,10 @@
 //! Writing why a workload waits: once while nothing has changed, never while an earlier write is unconfirmed, and not
 //! more often than it can be read.
 
-use super::super::ids::WorkloadId;
-use super::super::pending::QueuePosition;
-use super::super::state::{PendingReason, WorkloadInfo};
-use super::super::{Note, cond, preemption_gates};
+use super::ids::WorkloadId;
+use super::pending::QueuePosition;
+use super::state::{PendingReason, WorkloadInfo};
+use super::{Note, cond, preemption_gates};
 use crate::Queueing;
 use crate::account::is_admissible;
 use crate::phase::Phase;
@@ -17,7 +17,7 @@ const SKIPPED_FOR: i64 = 5;
 
 impl Queueing {
     /// Records why a head waits, and writes it.
-    pub(super) fn record_reason(&mut self, id: WorkloadId, reason: &'static str, message: &str, now: Time) {
+    pub(crate) fn record_reason(&mut self, id: WorkloadId, reason: &'static str, message: &str, now: Time) {
         let Some(wl) = self.wl(id) else { return };
         let requests = self.requests_of(wl);
         let pending_reason = PendingReason { reason, message: message.to_owned(), requests };
@@ -117,8 +117,8 @@ impl Queueing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::tests::{Outside, queue};
-    use super::super::super::{Action, Condition, Config, Event, ResourceFlavor};
+    use super::super::tests::{Outside, queue};
+    use super::super::{Action, Condition, Config, Event, ResourceFlavor};
     use super::*;
     use crate::testing::{self as engine, Engine};
 
