@@ -8,21 +8,19 @@ use std::sync::Arc;
 
 use super::conditions::Edit;
 use super::cycle::victim::Reason;
+use super::effective::Written;
 use super::ids::{ClusterQueueId, LocalQueueId, WorkloadId};
-use super::metrics::{Observation, observations_of};
+use super::metrics::Observation;
 use super::model::{
     CheckState, Condition, QueueingStrategy, ReclaimablePod, StopPolicy, Workload, WorkloadStatus,
 };
 use super::pending::{QueuePosition, Rank};
 use super::phase::{Phase, is_on_hold};
-use super::state::{WorkloadInfo, Write};
-use super::update::difference;
+use super::state::WorkloadInfo;
+use super::update::WorkloadUpdate;
 use super::{Action, Note, cond};
 use crate::Queueing;
 use plimsoll_state::time::{Duration, Time};
-
-/// How many writes of one workload may be unconfirmed; beyond that the oldest is taken as done.
-const MAX_UNCONFIRMED: usize = 32;
 
 /// How long a release of quota by a workload of a stopped LocalQueue waits before it requeues others.
 const LATE_REQUEUE: Duration = Duration::from_seconds(5);
@@ -83,18 +81,15 @@ impl WorkloadInfo {
     /// deactivated workload holds is free at once.
     pub(crate) fn must_hold(&self) -> bool {
         let holds = |s: &WorkloadStatus| Phase::of(s).holds_quota() && s.admission.is_some();
-        let shown = self.base.as_deref().unwrap_or(&self.obj.status);
+        let shown = self.obj.shown();
         let finished = Phase::of(shown) == Phase::Finished;
-        let on_its_way = || self.writes.iter().any(|w| matches!(w.update.admission, Some(Some(_))));
-        self.obj.active
-            && !finished
-            && (holds(&self.obj.status) || self.base.as_deref().is_some_and(holds) || on_its_way())
+        self.obj.active && !finished && (holds(&self.obj.status) || holds(shown) || self.obj.is_reserving())
     }
 
     /// The status that says what quota is charged for: as it is to be or, where a release is on its way, as the API shows it.
     /// A release that was asked for before another client reserved quota is written against an older version and fails.
     pub(crate) fn status_held(&self) -> Option<&WorkloadStatus> {
-        [Some(&self.obj.status), self.base.as_deref()].into_iter().flatten().find(|s| s.admission.is_some())
+        [&self.obj.status, self.obj.shown()].into_iter().find(|s| s.admission.is_some())
     }
 }
 
@@ -158,27 +153,13 @@ impl Queueing {
         let bytes = self.config.byte_counters().map(str::to_owned).collect();
         let Some(wl) = self.wl_mut(id) else { return false };
         let holds = u64::from(wl.quota.is_some());
-        wl.pending_reason = None;
+        wl.explanation.replace_by_write();
         let before = AccountedState::of(wl);
-        let old = wl.obj.status.clone();
-        let generation = wl.obj.generation;
-        change(&mut Edit { status: &mut wl.obj.status, generation, now });
-        let Some(mut update) = difference(&old, &wl.obj) else { return false };
-        update.id = number;
-        update.notes = notes;
-        update.bytes = bytes;
-        wl.writes.iter().for_each(|w| update.complete(&w.update, &wl.obj.status));
-        let update = Box::new(update);
-        let observations = observations_of(&old, &wl.obj, by, now);
-        let base = wl.base.get_or_insert_with(|| Box::new(old));
-        let mut confirmed = Vec::new();
-        if wl.writes.len() >= MAX_UNCONFIRMED {
-            let oldest = wl.writes.remove(0);
-            oldest.update.apply(base);
-            confirmed = oldest.observations;
-        }
-        wl.writes.push(Write { update: update.clone(), observations });
-        self.record_observations(id, &confirmed);
+        let write = WorkloadUpdate { id: number, notes, bytes, ..WorkloadUpdate::default() };
+        let Some(Written { update, observations }) = wl.obj.edit(write, by, now, change) else {
+            return false;
+        };
+        self.record_observations(id, &observations);
         self.joint.changes += holds;
         self.last_write = number;
         self.out.push(Action::UpdateWorkload(update));
@@ -394,8 +375,10 @@ impl Queueing {
     pub(crate) fn is_ready(&mut self, id: WorkloadId, now: Time) -> bool {
         let Some(wl) = self.wl(id) else { return false };
         let s = &wl.obj.status;
-        let until =
-            [s.requeue_state.as_ref().and_then(|r| r.requeue_at), wl.hold_off].into_iter().flatten().max();
+        let until = [s.requeue_state.as_ref().and_then(|r| r.requeue_at), wl.failures.hold_off()]
+            .into_iter()
+            .flatten()
+            .max();
         let waiting = s.is_false(cond::REQUEUED);
         match until.filter(|&t| t > now) {
             Some(t) => {

@@ -1,13 +1,17 @@
 //! Answers to actions. A failed action is repeated with growing pauses while its cause exists.
 
+mod write_failures;
+
+pub(crate) use write_failures::WriteFailures;
+
 use super::account::{AccountedState, has_failed_checks};
+use super::effective::Confirmed;
 use super::ids::WorkloadId;
 use super::phase::Phase;
-use super::state::Write;
 use super::{Action, WorkloadKey, cond};
 use crate::Queueing;
 use plimsoll_state::Answer;
-use plimsoll_state::time::{Duration, SECOND, Time};
+use plimsoll_state::time::Time;
 
 impl Queueing {
     /// What became of an action.
@@ -45,29 +49,16 @@ impl Queueing {
     pub(super) fn written(&mut self, key: &WorkloadKey, write: u64, version: u64, now: Time) {
         let Some(id) = self.workloads.find(key) else { return };
         let Some(wl) = self.wl_mut(id) else { return };
-        wl.failures = 0;
-        let held_off = wl.hold_off.take().is_some();
-        let Some(at) = wl.writes.iter().position(|p| p.update.id == write) else { return };
-        let before = AccountedState::of(wl);
-        // Those before it were carried out before it, and it says again what they said.
-        let done: Vec<Write> = wl.writes.drain(..=at).collect();
-        // What the watch showed since has this write in it already, and what others changed after it.
-        let overtaken = version != 0 && version <= wl.obj.version;
-        // What the watch still brings of older versions is older than this write.
-        wl.obj.version = wl.obj.version.max(version);
-        if let Some(mut base) = wl.base.take() {
-            if overtaken {
-                wl.obj.status.clone_from(&base);
-                wl.writes.iter().for_each(|w| w.update.apply(&mut wl.obj.status));
-            } else {
-                done.iter().for_each(|w| w.update.apply(&mut base));
-            }
-            wl.base = (!wl.writes.is_empty()).then_some(base);
+        let held_off = wl.failures.end();
+        if wl.obj.write(write).is_none() {
+            return;
         }
+        let before = AccountedState::of(wl);
+        let Some(Confirmed { observations, overtaken }) = wl.obj.confirm(write, version) else { return };
         if overtaken {
             self.dirty.workloads.insert(id);
         }
-        done.iter().for_each(|w| self.record_observations(id, &w.observations));
+        self.record_observations(id, &observations);
         // A write counted as done when it was asked for: its confirmation changes what others can get only where quota was
         // kept until now.
         if overtaken || held_off || self.wl(id).is_some_and(|w| w.quota.is_some() != w.must_hold()) {
@@ -81,11 +72,9 @@ impl Queueing {
     pub(super) fn write_failed(&mut self, key: &WorkloadKey, write: u64, now: Time) {
         let Some(id) = self.workloads.find(key) else { return };
         let Some(wl) = self.wl_mut(id) else { return };
-        let Some(failed) = wl.writes.iter().find(|p| p.update.id == write) else { return };
-        let on_nodes = failed.update.unhealthy_nodes.is_some();
-        wl.checks_not_reset |= failed.update.admission_checks.is_some();
-        // The stop of the job is not reported again.
-        wl.not_released |= failed.update.admission == Some(None);
+        let Some(failed) = wl.obj.write(write) else { return };
+        let on_nodes = failed.unhealthy_nodes.is_some();
+        wl.failures.remember(failed);
         let until = self.hold_off(id, now);
         self.drop_write(id, write, now);
         if on_nodes {
@@ -96,10 +85,7 @@ impl Queueing {
     /// Makes no write to a workload for some time, longer after each failure; until when. It is looked at then.
     pub(super) fn hold_off(&mut self, id: WorkloadId, now: Time) -> Time {
         let Some(wl) = self.wl_mut(id) else { return now };
-        wl.failures = wl.failures.saturating_add(1);
-        let wait = SECOND.saturating_mul(1 << (wl.failures - 1).min(6));
-        let until = now.plus(Duration(wait));
-        wl.hold_off = Some(until);
+        let until = wl.failures.count(now);
         self.timers.workloads.insert((until, id));
         until
     }
@@ -108,24 +94,19 @@ impl Queueing {
     pub(super) fn drop_write(&mut self, id: WorkloadId, write: u64, now: Time) {
         let Some(wl) = self.wl_mut(id) else { return };
         let before = AccountedState::of(wl);
-        wl.writes.retain(|p| p.update.id != write);
-        let Some(mut status) = wl.base.as_deref().cloned() else { return };
-        wl.writes.iter().for_each(|p| p.update.apply(&mut status));
-        wl.obj.status = status;
-        if wl.writes.is_empty() {
-            wl.base = None;
+        if wl.obj.fail(write) {
+            self.transition(id, Some(&before), false, now);
         }
-        self.transition(id, Some(&before), false, now);
     }
 
     /// Releases the reservation of an evicted workload whose job has stopped, where that write failed before; whether a
     /// write was made.
     pub(super) fn release_again(&mut self, id: WorkloadId, now: Time) -> bool {
         let explicit = self.config.gates.explicit_status;
-        let Some(wl) = self.wl_mut(id).filter(|w| w.not_released && w.writes.is_empty()) else {
+        let Some(wl) = self.wl_mut(id).filter(|w| !w.obj.is_unconfirmed()) else { return false };
+        if !wl.failures.take_not_released() {
             return false;
-        };
-        wl.not_released = false;
+        }
         self.edit(id, now, Vec::new(), |e| {
             e.stopped(explicit, false);
         })
@@ -135,9 +116,9 @@ impl Queueing {
     /// it did not, and where a check answered while the write that took the reservation was on its way. Whether a write was
     /// made.
     pub(super) fn reset_checks_again(&mut self, id: WorkloadId, now: Time) -> bool {
-        let Some(wl) = self.wl_mut(id).filter(|w| w.writes.is_empty()) else { return false };
+        let Some(wl) = self.wl_mut(id).filter(|w| !w.obj.is_unconfirmed()) else { return false };
         let s = &wl.obj.status;
-        let not_reset = s.is_true(cond::EVICTED) && std::mem::take(&mut wl.checks_not_reset);
+        let not_reset = s.is_true(cond::EVICTED) && wl.failures.take_checks_not_reset();
         let late = not_reset || has_failed_checks(&wl.obj);
         late && Phase::of(s) == Phase::Pending && self.edit(id, now, Vec::new(), |e| e.reset_checks())
     }

@@ -1,13 +1,18 @@
 //! Writing why a workload waits: once while nothing has changed, never while an earlier write is unconfirmed, and not
 //! more often than it can be read.
 
+mod explanation;
+
+pub(crate) use explanation::Explanation;
+
 use super::ids::WorkloadId;
 use super::pending::QueuePosition;
-use super::state::{PendingReason, WorkloadInfo};
+use super::state::WorkloadInfo;
 use super::{Note, cond, preemption_gates};
 use crate::Queueing;
 use crate::account::is_admissible;
 use crate::phase::Phase;
+use explanation::PendingReason;
 use plimsoll_state::model::Resources;
 use plimsoll_state::time::{Duration, Time};
 
@@ -16,16 +21,16 @@ use plimsoll_state::time::{Duration, Time};
 const SKIPPED_FOR: i64 = 5;
 
 impl Queueing {
-    /// Records why a head waits, and writes it.
+    /// Records why a head is pending, and writes it.
     pub(crate) fn record_reason(&mut self, id: WorkloadId, reason: &'static str, message: &str, now: Time) {
         let Some(wl) = self.wl(id) else { return };
         let requests = self.requests_of(wl);
-        let pending_reason = PendingReason { reason, message: message.to_owned(), requests };
-        let repeats = !wl.writes.is_empty()
+        let next = PendingReason { reason, message: message.to_owned(), requests };
+        let repeats = wl.obj.is_unconfirmed()
             && Phase::of(&wl.obj.status) == Phase::Pending
             && wl.obj.status.is_false(cond::QUOTA_RESERVED);
         if let Some(wl) = self.wl_mut(id) {
-            wl.pending_reason = Some(Box::new(pending_reason));
+            wl.explanation.next = Some(Box::new(next));
         }
         if !repeats {
             self.write_pending_reason(id, now);
@@ -48,35 +53,34 @@ impl Queueing {
     pub(crate) fn explain_skipped(&mut self, id: WorkloadId, now: Time) {
         let pause = Duration(self.config.explain_every.0.saturating_mul(SKIPPED_FOR));
         let explicit = self.config.gates.explicit_status;
-        let Some(wl) = self.wl_mut(id).filter(|w| !w.explain_due) else { return };
+        let Some(wl) = self.wl_mut(id).filter(|w| !w.explanation.due) else { return };
         // A reason that an earlier cycle gave stays: of that, one write is enough.
         if explicit || pause <= Duration::ZERO || wl.obj.status.is_false(cond::QUOTA_RESERVED) {
             return;
         }
-        wl.explain_due = true;
+        wl.explanation.due = true;
         self.timers.explain.insert((now.plus(pause), id));
     }
 
     /// Adopts the reason of its scheduling hash, if the workload still waits for that and has none.
     pub(crate) fn adopt_reason(&mut self, id: WorkloadId) {
-        let due = self.wl_mut(id).is_some_and(|w| std::mem::take(&mut w.explain_due));
-        let Some(wl) = self.wl(id).filter(|w| due && w.pending_reason.is_none()) else { return };
+        let due = self.wl_mut(id).is_some_and(|w| std::mem::take(&mut w.explanation.due));
+        let Some(wl) = self.wl(id).filter(|w| due && w.explanation.next.is_none()) else { return };
         let Some(cq) = wl.queued.filter(|_| !wl.obj.status.is_false(cond::QUOTA_RESERVED)) else { return };
         let pending = &self.cq(cq).pending;
         let stopped = pending
             .stopped(wl.scheduling_hash)
             .filter(|_| pending.position(id) == Some(QueuePosition::Inadmissible));
         let Some((reason, message)) = stopped else { return };
-        let pending_reason =
-            PendingReason { reason, message: message.to_string(), requests: self.requests_of(wl) };
+        let next = PendingReason { reason, message: message.to_string(), requests: self.requests_of(wl) };
         if let Some(wl) = self.wl_mut(id) {
-            wl.pending_reason = Some(Box::new(pending_reason));
+            wl.explanation.next = Some(Box::new(next));
         }
     }
 
     /// Schedules the write of the reason why a workload is pending for the next step, if that is known and not written yet.
     pub(crate) fn explain_soon(&mut self, id: WorkloadId, now: Time) {
-        if self.wl(id).is_some_and(|w| w.pending_reason.is_some()) {
+        if self.wl(id).is_some_and(|w| w.explanation.next.is_some()) {
             self.timers.explain.insert((now, id));
         }
     }
@@ -87,18 +91,18 @@ impl Queueing {
         let pause = self.config.explain_every;
         let Some(wl) = self.wl_mut(id) else { return };
         let waits = wl.obj.status.is_false(cond::QUOTA_RESERVED);
-        if wl.pending_reason.is_none() || (!wl.writes.is_empty() && waits) {
+        if wl.explanation.next.is_none() || (wl.obj.is_unconfirmed() && waits) {
             return;
         }
-        if let Some(at) = wl.reason_written_at.map(|t| t.plus(pause)).filter(|at| waits && *at > now) {
+        if let Some(at) = wl.explanation.written_at.map(|t| t.plus(pause)).filter(|at| waits && *at > now) {
             self.timers.explain.insert((at, id));
             return;
         }
-        let Some(pending_reason) = wl.pending_reason.take() else { return };
+        let Some(next) = wl.explanation.next.take() else { return };
         if Phase::of(&wl.obj.status) != Phase::Pending || !is_admissible(&wl.obj) {
             return;
         }
-        let PendingReason { reason, message, requests } = *pending_reason;
+        let PendingReason { reason, message, requests } = *next;
         let gated = message == preemption_gates::MESSAGE;
         let event = if gated { "AdmissionGated" } else { reason };
         let notes = vec![Note { warning: true, reason: event.into(), message: message.clone() }];
@@ -110,7 +114,7 @@ impl Queueing {
             edit.status.resource_requests = requests;
         });
         if let Some(wl) = self.wl_mut(id).filter(|_| written) {
-            wl.reason_written_at = Some(now);
+            wl.explanation.written_at = Some(now);
         }
     }
 }

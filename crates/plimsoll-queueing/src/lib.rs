@@ -33,6 +33,7 @@ mod cycle;
 mod dependencies;
 mod dra;
 mod due;
+mod effective;
 mod explain;
 mod format;
 mod handle;

@@ -50,7 +50,7 @@ impl Queueing {
             }
             for id in dirty {
                 self.plan_second_pass(id, now);
-                if self.wl(id).is_some_and(|w| w.hold_off.is_none_or(|t| t <= now)) {
+                if self.wl(id).is_some_and(|w| w.failures.allow_write(now)) {
                     self.reconcile(id, now);
                 }
             }

@@ -143,9 +143,7 @@ impl Queueing {
             let Some(&(t, id)) = self.timers.workloads.first().filter(|(t, _)| *t <= now) else { break };
             self.timers.workloads.remove(&(t, id));
             let Some(wl) = self.wl_mut(id) else { continue };
-            if wl.hold_off.is_some_and(|h| h <= now) {
-                wl.hold_off = None;
-            }
+            wl.failures.expire(now);
             let waits = wl.quota.is_none();
             self.explain_soon(id, now);
             self.dirty.workloads.insert(id);

@@ -257,8 +257,7 @@ impl Queueing {
             }
         }
         let Some(replacement) = self.replacement(id).and_then(|h| self.wl(h)) else { return false };
-        let shown = replacement.base.as_deref().unwrap_or(&replacement.obj.status);
-        if !Phase::of(shown).holds_quota() {
+        if !Phase::of(replacement.obj.shown()).holds_quota() {
             return false;
         }
         let message = format!(

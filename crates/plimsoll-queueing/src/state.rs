@@ -4,13 +4,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::QueueStatus;
 use super::admission_fair_sharing::ConsumedResources;
 use super::amount::Exact;
+use super::answers::WriteFailures;
 use super::dependencies::Progress;
 use super::dra::Charge;
+use super::effective::EffectiveWorkload;
+use super::explain::Explanation;
 use super::ids::{ClusterQueueId, FlavorResource, LocalQueueId, SchedulingHashId, WorkloadId};
-use super::metrics::Observation;
-use super::model::{ClusterQueue, LocalQueue, TopologyAssignment, Workload, WorkloadStatus};
+use super::model::{ClusterQueue, LocalQueue, TopologyAssignment};
 use super::pending::Pending;
 use super::pod_sets::PodSetResources;
 use super::policy::Ruling;
@@ -18,9 +21,7 @@ use super::preemption_rounds::PreemptionRounds;
 use super::rules::Rules;
 use super::run_windows::Name as WindowName;
 use super::tree::NodeId;
-use super::{QueueStatus, WorkloadUpdate};
 use crate::cycle::assign::LastAssignment;
-use plimsoll_state::model::Resources;
 use plimsoll_state::reservation::ReservationId;
 use plimsoll_state::time::Time;
 
@@ -88,43 +89,15 @@ pub(crate) struct LocalQueueState {
     pub(crate) windows: Vec<WindowName>,
 }
 
-/// A write that is not confirmed yet.
-#[derive(Debug)]
-pub(crate) struct Write {
-    pub(crate) update: Box<WorkloadUpdate>,
-    /// What to count once it is confirmed.
-    pub(crate) observations: Vec<Observation>,
-}
-
-/// Why a workload waits, not written yet.
-#[derive(Debug)]
-pub(crate) struct PendingReason {
-    pub(crate) reason: &'static str,
-    pub(crate) message: String,
-    /// `status.resourceRequests`.
-    pub(crate) requests: Vec<(String, Resources)>,
-}
-
 /// A workload.
 #[derive(Debug)]
 pub(crate) struct WorkloadInfo {
     /// The effective object: what the API showed plus the writes on their way.
-    pub(crate) obj: Box<Workload>,
-    /// The status the API showed last, while writes are on their way.
-    pub(crate) base: Option<Box<WorkloadStatus>>,
-    pub(crate) writes: Vec<Write>,
-    /// A newer reason why it waits, written once `writes` is empty: of such writes only the last counts.
-    pub(crate) pending_reason: Option<Box<PendingReason>>,
-    /// When a reason was written last.
-    pub(crate) reason_written_at: Option<Time>,
-    /// Whether a timer will write the reason known for its scheduling hash.
-    pub(crate) explain_due: bool,
-    /// No write before this time, after one failed.
-    pub(crate) hold_off: Option<Time>,
-    pub(crate) failures: u32,
-    /// Failed writes that later ones don't repeat: the reset of admission checks, the release of the reservation.
-    pub(crate) checks_not_reset: bool,
-    pub(crate) not_released: bool,
+    pub(crate) obj: EffectiveWorkload,
+    /// Why it is pending, as far as that is to be written.
+    pub(crate) explanation: Explanation,
+    /// Writes that failed.
+    pub(crate) failures: WriteFailures,
     pub(crate) uid: Arc<str>,
     pub(crate) lq: LocalQueueId,
     pub(crate) total_requests: Vec<PodSetResources>,

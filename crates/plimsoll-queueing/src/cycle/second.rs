@@ -48,7 +48,7 @@ impl Queueing {
     pub(crate) fn plan_second_pass(&mut self, id: WorkloadId, now: Time) {
         let Some(wl) = self.wl(id).filter(|w| self.may_pass_again(id, w)) else { return };
         // Not before a write that failed may be tried again.
-        let first = wl.hold_off.map_or(now.plus(wait(1)), |t| t.max(now.plus(wait(1))));
+        let first = wl.failures.hold_off().map_or(now.plus(wait(1)), |t| t.max(now.plus(wait(1))));
         self.second.0.entry(id).or_insert((first, 1));
     }
 

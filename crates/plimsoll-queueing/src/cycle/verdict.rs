@@ -152,7 +152,7 @@ impl Queueing {
     fn is_simple_workload(&self, cq: ClusterQueueId, wl: &WorkloadInfo) -> bool {
         let [pod_set] = &*wl.obj.pod_sets else { return false };
         wl.quota.is_none()
-            && wl.hold_off.is_none()
+            && wl.failures.hold_off().is_none()
             && wl.invalid.is_none()
             && wl.veto().is_none()
             && wl.obj.replaces.is_none()

@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use crate::Queueing;
 use crate::account::AccountedState;
+use crate::answers::WriteFailures;
 use crate::bounded::Again;
 use crate::cond;
 use crate::dependencies::Progress;
+use crate::effective::{EffectiveWorkload, Shown};
+use crate::explain::Explanation;
 use crate::ids::{SchedulingHashId, WorkloadId};
 use crate::metrics::{Observation, seen};
 use crate::model::{Workload, WorkloadKey, WorkloadStatus};
 use crate::preemption_rounds::PreemptionRounds;
-use crate::state::{WorkloadInfo, Write};
+use crate::state::WorkloadInfo;
 use plimsoll_state::time::Time;
 
 impl Queueing {
@@ -69,16 +72,9 @@ impl Queueing {
         let key = w.key.clone();
         let wl = WorkloadInfo {
             uid: Arc::from(w.uid.as_str()),
-            obj: Box::new(w),
-            base: None,
-            writes: Vec::new(),
-            pending_reason: None,
-            reason_written_at: None,
-            explain_due: false,
-            hold_off: None,
-            checks_not_reset: false,
-            not_released: false,
-            failures: 0,
+            obj: EffectiveWorkload::new(w),
+            explanation: Explanation::default(),
+            failures: WriteFailures::default(),
             lq,
             total_requests: Vec::new(),
             scheduling_hash: SchedulingHashId::NONE,
@@ -140,31 +136,7 @@ impl Queueing {
             .any(|k| w.status.is_true(k) && !wl.obj.status.is_true(k));
         let lost = wl.obj.status.is_true(cond::QUOTA_RESERVED) && !w.status.is_true(cond::QUOTA_RESERVED);
         let old = (news || lost).then(|| wl.obj.status.clone());
-        let mut observations = Vec::new();
-        // What is new in the object was carried out, and whatever was to be done before it.
-        let new = |p: &Write| {
-            p.update.shows_in(&w.status) && wl.base.as_ref().is_some_and(|b| !p.update.shows_in(b))
-        };
-        if let Some(at) = wl.writes.iter().rposition(new) {
-            observations.extend(wl.writes.drain(..=at).flat_map(|p| p.observations));
-        }
-        wl.writes.retain_mut(|p| {
-            let shown = p.update.shows_in(&w.status);
-            if shown {
-                observations.append(&mut p.observations);
-            }
-            !shown
-        });
-        // A list may show the next reservation and not that the one before ended.
-        let reserved_anew = wl.base.as_deref().is_some_and(|b| {
-            b.admission.is_some() && w.status.admission.is_some() && b.admission != w.status.admission
-        });
-        if wl.writes.is_empty() {
-            wl.base = None;
-        } else {
-            wl.base = Some(Box::new(w.status.clone()));
-            wl.writes.iter().for_each(|p| p.update.apply(&mut w.status));
-        }
+        let Shown { observations, reserved_anew } = wl.obj.show(&mut w);
         let reshaped = renamed
             || named.is_some()
             || other_old
@@ -177,7 +149,7 @@ impl Queueing {
         }
         let same_admission = wl.obj.status.admission == w.status.admission;
         wl.lq = lq;
-        *wl.obj = w;
+        wl.obj.replace(w);
         if other_old {
             self.slice_register(id);
         }

@@ -355,7 +355,7 @@ impl Queueing {
         let failed = Verdict { failed: true, stuck: Vec::new() };
         if !is_placed_on(&wl.obj, node) {
             // Sent there before the node was replaced: such a pod is a stray.
-            return Some(Verdict { failed: false, stuck: self.pods_on(wl.obj.as_ref(), node).1 });
+            return Some(Verdict { failed: false, stuck: self.pods_on(&wl.obj, node).1 });
         }
         let at_once = if !ready {
             !on_end
@@ -369,7 +369,7 @@ impl Queueing {
         if at_once {
             return Some(failed);
         }
-        let (goes_on, stuck) = self.pods_on(wl.obj.as_ref(), node);
+        let (goes_on, stuck) = self.pods_on(&wl.obj, node);
         Some(Verdict { failed: !goes_on, stuck })
     }
 

@@ -1,0 +1,62 @@
+//! What failed writes of a workload leave behind: a pause, and what is to be done again.
+
+use crate::WorkloadUpdate;
+use plimsoll_state::time::{Duration, SECOND, Time};
+
+/// Failed writes of a workload, and what they leave to be done.
+#[derive(Debug, Default)]
+pub(crate) struct WriteFailures {
+    /// No write before this time.
+    hold_off: Option<Time>,
+    /// In succession.
+    count: u32,
+    /// Failed writes that later ones don't repeat: the reset of admission checks, the release of the reservation.
+    checks_not_reset: bool,
+    not_released: bool,
+}
+
+impl WriteFailures {
+    /// Until when no write is made, if one failed.
+    pub(crate) fn hold_off(&self) -> Option<Time> {
+        self.hold_off
+    }
+
+    /// Whether writes may be made.
+    pub(crate) fn allow_write(&self, now: Time) -> bool {
+        self.hold_off.is_none_or(|until| until <= now)
+    }
+
+    /// A pause may be over.
+    pub(crate) fn expire(&mut self, now: Time) {
+        self.hold_off = self.hold_off.filter(|until| *until > now);
+    }
+
+    /// A write succeeded; whether there was a pause.
+    pub(super) fn end(&mut self) -> bool {
+        self.count = 0;
+        self.hold_off.take().is_some()
+    }
+
+    /// Another write failed; until when none is made.
+    pub(super) fn count(&mut self, now: Time) -> Time {
+        self.count = self.count.saturating_add(1);
+        let until = now.plus(Duration(SECOND.saturating_mul(1 << (self.count - 1).min(6))));
+        self.hold_off = Some(until);
+        until
+    }
+
+    /// Remembers what a failed write was to do and later ones don't repeat.
+    pub(super) fn remember(&mut self, failed: &WorkloadUpdate) {
+        self.checks_not_reset |= failed.admission_checks.is_some();
+        // The stop of the job is not reported again.
+        self.not_released |= failed.admission == Some(None);
+    }
+
+    pub(super) fn take_not_released(&mut self) -> bool {
+        std::mem::take(&mut self.not_released)
+    }
+
+    pub(super) fn take_checks_not_reset(&mut self) -> bool {
+        std::mem::take(&mut self.checks_not_reset)
+    }
+}

@@ -1,0 +1,185 @@
+//! The effective object of a workload: what the API showed last, and the writes that are on their way.
+
+use std::ops::Deref;
+
+use super::conditions::Edit;
+use super::metrics::{Observation, observations_of};
+use super::model::{Workload, WorkloadStatus};
+use super::update::{WorkloadUpdate, difference};
+use plimsoll_state::time::Time;
+
+/// How many writes of one workload may be unconfirmed; beyond that the oldest is taken as done.
+const MAX_UNCONFIRMED: usize = 32;
+
+/// A write that is not confirmed yet.
+#[derive(Debug)]
+struct Write {
+    update: Box<WorkloadUpdate>,
+    /// What to count once it is confirmed.
+    observations: Vec<Observation>,
+}
+
+/// A workload as it is once all writes on their way are done. It can be read like the object; its status changes by
+/// [`EffectiveWorkload::edit`], and by what becomes of writes.
+#[derive(Debug)]
+pub(crate) struct EffectiveWorkload {
+    obj: Box<Workload>,
+    /// The status that the API showed last, while writes are on their way.
+    base: Option<Box<WorkloadStatus>>,
+    writes: Vec<Write>,
+}
+
+impl Deref for EffectiveWorkload {
+    type Target = Workload;
+
+    fn deref(&self) -> &Workload {
+        &self.obj
+    }
+}
+
+/// A write that was made.
+pub(crate) struct Written {
+    pub(crate) update: Box<WorkloadUpdate>,
+    /// What to count of an older write that is taken as done.
+    pub(crate) observations: Vec<Observation>,
+}
+
+/// Writes that were confirmed.
+pub(crate) struct Confirmed {
+    /// What to count of them.
+    pub(crate) observations: Vec<Observation>,
+    /// Whether the watch showed a later version before: the status is what that said.
+    pub(crate) overtaken: bool,
+}
+
+/// What the watch showed.
+pub(crate) struct Shown {
+    /// What to count of writes that it has in it.
+    pub(crate) observations: Vec<Observation>,
+    /// Whether it has another reservation than before. A list may show the next one and not that the one before ended.
+    pub(crate) reserved_anew: bool,
+}
+
+impl EffectiveWorkload {
+    /// An object that was seen first.
+    pub(crate) fn new(w: Workload) -> Self {
+        Self { obj: Box::new(w), base: None, writes: Vec::new() }
+    }
+
+    /// The status that the API showed last.
+    pub(crate) fn shown(&self) -> &WorkloadStatus {
+        self.base.as_deref().unwrap_or(&self.obj.status)
+    }
+
+    /// Whether writes are on their way.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        !self.writes.is_empty()
+    }
+
+    /// Whether a write that reserves quota is on its way.
+    pub(crate) fn is_reserving(&self) -> bool {
+        self.writes.iter().any(|w| matches!(w.update.admission, Some(Some(_))))
+    }
+
+    /// The write of this number, if it is on its way.
+    pub(crate) fn write(&self, id: u64) -> Option<&WorkloadUpdate> {
+        self.writes.iter().find(|w| w.update.id == id).map(|w| &*w.update)
+    }
+
+    /// Changes the status, and makes the write of it: `write`, which has its number and its events, with what has changed; `None`: nothing has
+    /// changed. `by`: the ClusterQueue of a preemptor.
+    pub(crate) fn edit(
+        &mut self,
+        write: WorkloadUpdate,
+        by: Option<String>,
+        now: Time,
+        change: impl FnOnce(&mut Edit<'_>),
+    ) -> Option<Written> {
+        let (old, generation) = (self.obj.status.clone(), self.obj.generation);
+        change(&mut Edit { status: &mut self.obj.status, generation, now });
+        let mut update = difference(&old, &self.obj)?;
+        (update.id, update.notes, update.bytes) = (write.id, write.notes, write.bytes);
+        self.writes.iter().for_each(|w| update.complete(&w.update, &self.obj.status));
+        let update = Box::new(update);
+        let observations = observations_of(&old, &self.obj, by, now);
+        let base = self.base.get_or_insert_with(|| Box::new(old));
+        let mut confirmed = Vec::new();
+        if self.writes.len() >= MAX_UNCONFIRMED {
+            let oldest = self.writes.remove(0);
+            oldest.update.apply(base);
+            confirmed = oldest.observations;
+        }
+        self.writes.push(Write { update: update.clone(), observations });
+        Some(Written { update, observations: confirmed })
+    }
+
+    /// A write was carried out; the object had this version afterwards, 0 if that is not known. `None`: the write is not on its
+    /// way.
+    pub(crate) fn confirm(&mut self, write: u64, version: u64) -> Option<Confirmed> {
+        let at = self.writes.iter().position(|p| p.update.id == write)?;
+        // Those before it were carried out before it, and it says again what they said.
+        let done: Vec<Write> = self.writes.drain(..=at).collect();
+        // What the watch showed since has this write in it already, and what others changed after it.
+        let overtaken = version != 0 && version <= self.obj.version;
+        // What the watch still brings of older versions is older than this write.
+        self.obj.version = self.obj.version.max(version);
+        if let Some(mut base) = self.base.take() {
+            if overtaken {
+                self.obj.status.clone_from(&base);
+                self.writes.iter().for_each(|w| w.update.apply(&mut self.obj.status));
+            } else {
+                done.iter().for_each(|w| w.update.apply(&mut base));
+            }
+            self.base = (!self.writes.is_empty()).then_some(base);
+        }
+        let observations = done.into_iter().flat_map(|w| w.observations).collect();
+        Some(Confirmed { observations, overtaken })
+    }
+
+    /// A write failed: the status is what the API showed plus the other writes. Whether writes were on their way.
+    pub(crate) fn fail(&mut self, write: u64) -> bool {
+        self.writes.retain(|p| p.update.id != write);
+        let Some(mut status) = self.base.as_deref().cloned() else { return false };
+        self.writes.iter().for_each(|p| p.update.apply(&mut status));
+        self.obj.status = status;
+        if self.writes.is_empty() {
+            self.base = None;
+        }
+        true
+    }
+
+    /// The watch showed the object: confirms the writes that it has in it, and applies those left to it. It is the effective
+    /// object once it is given to [`EffectiveWorkload::replace`].
+    pub(crate) fn show(&mut self, shown: &mut Workload) -> Shown {
+        let mut observations = Vec::new();
+        // What is new in the object was carried out, and whatever was to be done before it.
+        let new = |p: &Write| {
+            p.update.shows_in(&shown.status) && self.base.as_ref().is_some_and(|b| !p.update.shows_in(b))
+        };
+        if let Some(at) = self.writes.iter().rposition(new) {
+            observations.extend(self.writes.drain(..=at).flat_map(|p| p.observations));
+        }
+        self.writes.retain_mut(|p| {
+            let is_shown = p.update.shows_in(&shown.status);
+            if is_shown {
+                observations.append(&mut p.observations);
+            }
+            !is_shown
+        });
+        let reserved_anew = self.base.as_deref().is_some_and(|b| {
+            b.admission.is_some() && shown.status.admission.is_some() && b.admission != shown.status.admission
+        });
+        if self.writes.is_empty() {
+            self.base = None;
+        } else {
+            self.base = Some(Box::new(shown.status.clone()));
+            self.writes.iter().for_each(|p| p.update.apply(&mut shown.status));
+        }
+        Shown { observations, reserved_anew }
+    }
+
+    /// Takes what [`EffectiveWorkload::show`] made of the object as shown.
+    pub(crate) fn replace(&mut self, w: Workload) {
+        *self.obj = w;
+    }
+}
