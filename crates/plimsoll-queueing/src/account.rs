@@ -53,7 +53,7 @@ impl AccountedState {
         Self {
             phase: Phase::of(s),
             active: wl.obj.active,
-            lq: wl.lq,
+            lq: wl.lq(),
             priority: wl.obj.effective_priority(),
             reclaimable: s.reclaimable.clone(),
             evicted: s.condition(cond::EVICTED).map(fingerprint),
@@ -116,7 +116,7 @@ impl Queueing {
             priority: Reverse(wl.obj.effective_priority()),
             score,
             since: self.queue_order_timestamp(&wl.obj),
-            uid: Arc::clone(&wl.uid),
+            uid: Arc::clone(wl.uid()),
             id,
         }
     }
@@ -152,7 +152,7 @@ impl Queueing {
         let number = self.last_write + 1;
         let bytes = self.config.byte_counters().map(str::to_owned).collect();
         let Some(wl) = self.wl_mut(id) else { return false };
-        let holds = u64::from(wl.quota.is_some());
+        let holds = u64::from(wl.quota().is_some());
         wl.explanation.replace_by_write();
         let before = AccountedState::of(wl);
         let write = WorkloadUpdate { id: number, notes, bytes, ..WorkloadUpdate::default() };
@@ -249,7 +249,7 @@ impl Queueing {
         });
         if released
             || !(same_request && same_order)
-            || self.wl(id).is_some_and(|w| w.total_requests.is_empty())
+            || self.wl(id).is_some_and(|w| w.total_requests().is_empty())
         {
             self.refresh_request(id);
         }
@@ -260,7 +260,7 @@ impl Queueing {
     /// condition `QuotaReserved=False` was being written, its reservation is made here.
     fn still_holds(&mut self, id: WorkloadId) -> bool {
         let Some(wl) = self.wl(id).filter(|w| w.must_hold()) else { return false };
-        if wl.quota.is_none() {
+        if wl.quota().is_none() {
             self.hold(id);
         }
         true
@@ -294,11 +294,11 @@ impl Queueing {
 
     /// The ClusterQueue in which a workload may wait for quota, if it holds none.
     pub(crate) fn may_queue_in(&self, wl: &WorkloadInfo) -> Option<ClusterQueueId> {
-        let lq = self.lq(wl.lq);
+        let lq = self.lq(wl.lq());
         let usable = lq.spec.as_ref().is_some_and(|s| s.stop_policy == StopPolicy::None);
         let may = usable
             && is_admissible(&wl.obj)
-            && wl.devices.is_ok()
+            && wl.devices().is_ok()
             && Self::depends_on_nothing(wl)
             && !self.outside_run_window(wl);
         lq.cq.filter(|&c| may && self.cq(c).spec.is_some())
@@ -312,11 +312,11 @@ impl Queueing {
             self.unqueue(id);
             return;
         };
-        if wl.queued.is_some_and(|old| old != cq) {
+        if wl.queued().is_some_and(|old| old != cq) {
             self.unqueue(id);
         }
         let Some(wl) = self.wl(id) else { return };
-        let (rank, scheduling_hash, lq) = (self.rank(wl, id), wl.scheduling_hash, wl.lq);
+        let (rank, scheduling_hash, lq) = (self.rank(wl, id), wl.scheduling_hash(), wl.lq());
         let ready = self.is_ready(id, now);
         let queue = self.cq(cq);
         let position = queue.pending.position(id);
@@ -342,7 +342,7 @@ impl Queueing {
         }
         let in_turn = pending.position(id) == Some(QueuePosition::Active);
         if let Some(wl) = self.wl_mut(id)
-            && wl.queued.replace(cq).is_none()
+            && wl.enter_queue(cq)
         {
             self.lq_mut(lq).waiting += 1;
             self.touch(cq, lq);
@@ -359,8 +359,8 @@ impl Queueing {
     /// Takes a workload out of the queues.
     pub(crate) fn unqueue(&mut self, id: WorkloadId) {
         let Some(wl) = self.wl_mut(id) else { return };
-        let lq = wl.lq;
-        let Some(cq) = wl.queued.take() else { return };
+        let lq = wl.lq();
+        let Some(cq) = wl.leave_queue() else { return };
         self.joint.claims.review = true;
         self.lq_mut(lq).waiting -= 1;
         let pending = &mut self.cq_mut(cq).pending;

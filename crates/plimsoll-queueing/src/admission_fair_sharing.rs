@@ -147,7 +147,7 @@ impl Queueing {
         let rules = std::sync::Arc::clone(&self.cq(cq).rules);
         let Some(wl) = self.wl(id).filter(|_| rules.fair_admission) else { return };
         let mut asked = Nanos::new();
-        for &(res, amount) in wl.total_requests.iter().flat_map(|t| &t.requests) {
+        for &(res, amount) in wl.total_requests().iter().flat_map(|t| &t.requests) {
             if self.config.ignore_undeclared && rules.group_of(res).is_none() {
                 continue;
             }
@@ -155,7 +155,7 @@ impl Queueing {
             let e = asked.entry(name.to_owned()).or_insert(0);
             *e = e.saturating_add(nanos(name, amount));
         }
-        let lq = wl.lq;
+        let lq = wl.lq();
         let charge = times(&asked, alpha(seconds(config.sampling), seconds(config.half_life)));
         self.lq_mut(lq).consumed_resources.pending.insert(id, charge);
     }
@@ -163,7 +163,7 @@ impl Queueing {
     /// Adds the entry penalty of an admitted workload to the consumed resources of its LocalQueue.
     pub(crate) fn settle_entry_penalty(&mut self, id: WorkloadId, now: Time) {
         let Some(config) = self.config.admission_fair_sharing.clone() else { return };
-        let Some((lq, Some(cq))) = self.wl(id).map(|w| (w.lq, self.reserved_in(w))) else { return };
+        let Some((lq, Some(cq))) = self.wl(id).map(|w| (w.lq(), self.reserved_in(w))) else { return };
         if !self.cq(cq).rules.fair_admission {
             return;
         }

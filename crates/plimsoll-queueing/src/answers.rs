@@ -61,7 +61,7 @@ impl Queueing {
         self.record_observations(id, &observations);
         // A write counted as done when it was asked for: its confirmation changes what others can get only where quota was
         // kept until now.
-        if overtaken || held_off || self.wl(id).is_some_and(|w| w.quota.is_some() != w.must_hold()) {
+        if overtaken || held_off || self.wl(id).is_some_and(|w| w.quota().is_some() != w.must_hold()) {
             self.transition(id, Some(&before), false, now);
         } else {
             self.dirty.workloads.insert(id);

@@ -67,12 +67,12 @@ impl Queueing {
         for _ in 0..self.bounded.most {
             let Some((id, how)) = self.dirty.requeue.pop_first() else { return };
             let Some(wl) = self.wl(id) else { continue };
-            let waits = wl.quota.is_none();
+            let waits = wl.quota().is_none();
             match how {
                 Again::Recharged => {
                     let (_, specs) = self.adjusted_specs(id);
                     let charge = self.device_charge(id, &specs);
-                    if !waits || self.wl(id).is_none_or(|w| w.devices == charge) {
+                    if !waits || self.wl(id).is_none_or(|w| *w.devices() == charge) {
                         continue;
                     }
                 }

@@ -13,13 +13,13 @@ impl Queueing {
     /// When they differ: that is a bug in the engine, and going on would over-commit.
     pub fn check(&self) {
         for (id, wl) in self.workloads.iter() {
-            assert!(!(wl.quota.is_some() && wl.queued.is_some()), "{}: queued and holding", wl.obj.key);
-            if let Some(cq) = wl.queued {
+            assert!(!(wl.quota().is_some() && wl.queued().is_some()), "{}: queued and holding", wl.obj.key);
+            if let Some(cq) = wl.queued() {
                 assert!(self.cq(cq).pending.position(id).is_some(), "{}: not in its queue", wl.obj.key);
             }
             if !wl.must_hold() && self.dirty.requeue.is_empty() {
                 assert_eq!(
-                    wl.queued,
+                    wl.queued(),
                     self.may_queue_in(wl),
                     "{}: not in the queue it may wait in",
                     wl.obj.key
@@ -32,9 +32,9 @@ impl Queueing {
         self.check_slices();
         let mut scheduling_hashes: BTreeMap<SchedulingHashId, u32> = BTreeMap::new();
         for wl in
-            self.workloads.iter().map(|(_, w)| w).filter(|w| w.scheduling_hash != SchedulingHashId::NONE)
+            self.workloads.iter().map(|(_, w)| w).filter(|w| w.scheduling_hash() != SchedulingHashId::NONE)
         {
-            *scheduling_hashes.entry(wl.scheduling_hash).or_insert(0) += 1;
+            *scheduling_hashes.entry(wl.scheduling_hash()).or_insert(0) += 1;
         }
         assert_eq!(
             scheduling_hashes,

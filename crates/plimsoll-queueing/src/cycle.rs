@@ -264,40 +264,8 @@ impl<'a> Cycle<'a> {
             e.outcome = Outcome::Evicted;
             return;
         }
-        match e.mode() {
-            Mode::NoFit => {
-                e.requeue = RequeueReason::NoFit;
-                let reason = e.assignment.as_ref().map_or("", |a| a.no_fit_reason);
-                // Kueue computes no reason for some mixtures and can't publish the message then.
-                e.reason = if reason.is_empty() { "NoMatchingFlavor" } else { reason };
-                self.claim_or_drop(e);
-                return;
-            }
-            Mode::Preempt if e.targets.is_empty() => {
-                e.requeue = RequeueReason::NoCandidates;
-                e.reason = "WaitingForQuota";
-                self.claim_or_drop(e);
-                self.reserve_capacity_for_unreclaimable_preemption(e);
-                return;
-            }
-            Mode::Preempt if self.state.wl(e.id).is_some_and(|w| w.obj.has_closed_gate()) => {
-                e.message = super::preemption_gates::MESSAGE.to_owned();
-                e.reason = "PendingEvaluation";
-                e.requeue = RequeueReason::PreemptionGated;
-                e.last_assignment = None;
-                return;
-            }
-            Mode::DeferredFit => {
-                e.message = "Workload has overlapping preemption targets with another workload, but will \
-                             fit after these preemptions complete"
-                    .to_owned();
-                e.reason = "WaitingForPreemptedWorkloads";
-                e.requeue = RequeueReason::PendingPreemption;
-                e.last_assignment = None;
-                self.reserve_capacity(e);
-                return;
-            }
-            Mode::Preempt | Mode::Fit => {}
+        if self.decided_by_mode(e) {
+            return;
         }
         let before = self.state.chain_before(e.id);
         let (taken, claimed) = (&self.replaced, &self.preempted);
@@ -350,6 +318,45 @@ impl<'a> Cycle<'a> {
         }
         self.replaced.extend(before);
         e.outcome = Outcome::Admitted;
+    }
+
+    /// Whether an entry gets nothing in this cycle, by its assignment alone; then it is decided.
+    fn decided_by_mode(&mut self, e: &mut Entry) -> bool {
+        match e.mode() {
+            Mode::NoFit => {
+                e.requeue = RequeueReason::NoFit;
+                let reason = e.assignment.as_ref().map_or("", |a| a.no_fit_reason);
+                // Kueue computes no reason for some mixtures and can't publish the message then.
+                e.reason = if reason.is_empty() { "NoMatchingFlavor" } else { reason };
+                self.claim_or_drop(e);
+                true
+            }
+            Mode::Preempt if e.targets.is_empty() => {
+                e.requeue = RequeueReason::NoCandidates;
+                e.reason = "WaitingForQuota";
+                self.claim_or_drop(e);
+                self.reserve_capacity_for_unreclaimable_preemption(e);
+                true
+            }
+            Mode::Preempt if self.state.wl(e.id).is_some_and(|w| w.obj.has_closed_gate()) => {
+                e.message = super::preemption_gates::MESSAGE.to_owned();
+                e.reason = "PendingEvaluation";
+                e.requeue = RequeueReason::PreemptionGated;
+                e.last_assignment = None;
+                true
+            }
+            Mode::DeferredFit => {
+                e.message = "Workload has overlapping preemption targets with another workload, but will \
+                             fit after these preemptions complete"
+                    .to_owned();
+                e.reason = "WaitingForPreemptedWorkloads";
+                e.requeue = RequeueReason::PendingPreemption;
+                e.last_assignment = None;
+                self.reserve_capacity(e);
+                true
+            }
+            Mode::Preempt | Mode::Fit => false,
+        }
     }
 
     /// With `blockAdmission`, whether a workload has to wait until the pods of all admitted ones are ready.

@@ -235,7 +235,7 @@ impl Queueing {
             self.dependencies.due.insert(id);
         }
         self.dirty.workloads.insert(id);
-        if cleared && self.wl(id).is_some_and(|w| w.quota.is_none()) {
+        if cleared && self.wl(id).is_some_and(|w| w.quota().is_none()) {
             self.enqueue(id, false, now);
         }
     }
@@ -408,7 +408,11 @@ impl Queueing {
                     assert_eq!(never, verdict == Verdict::Never, "{}: hope for {dep}", wl.obj.key);
                 }
             }
-            assert!(wl.queued.is_none() || Self::depends_on_nothing(wl), "{}: queued too early", wl.obj.key);
+            assert!(
+                wl.queued().is_none() || Self::depends_on_nothing(wl),
+                "{}: queued too early",
+                wl.obj.key
+            );
         }
         assert_eq!(waits, self.dependencies.waits, "who waits for whom");
         assert_eq!(names, self.dependencies.names, "who answers to which name");

@@ -39,7 +39,7 @@ impl Queueing {
 
     /// What each podset asks for, as in `status.resourceRequests`.
     fn requests_of(&self, wl: &WorkloadInfo) -> Vec<(String, Resources)> {
-        let sets = wl.obj.pod_sets.iter().zip(&wl.total_requests);
+        let sets = wl.obj.pod_sets.iter().zip(wl.total_requests());
         sets.map(|(ps, t)| {
             let amounts =
                 t.requests.iter().map(|(r, v)| (self.ids.resource_name(*r).to_owned(), *v)).collect();
@@ -66,10 +66,10 @@ impl Queueing {
     pub(crate) fn adopt_reason(&mut self, id: WorkloadId) {
         let due = self.wl_mut(id).is_some_and(|w| std::mem::take(&mut w.explanation.due));
         let Some(wl) = self.wl(id).filter(|w| due && w.explanation.next.is_none()) else { return };
-        let Some(cq) = wl.queued.filter(|_| !wl.obj.status.is_false(cond::QUOTA_RESERVED)) else { return };
+        let Some(cq) = wl.queued().filter(|_| !wl.obj.status.is_false(cond::QUOTA_RESERVED)) else { return };
         let pending = &self.cq(cq).pending;
         let stopped = pending
-            .stopped(wl.scheduling_hash)
+            .stopped(wl.scheduling_hash())
             .filter(|_| pending.position(id) == Some(QueuePosition::Inadmissible));
         let Some((reason, message)) = stopped else { return };
         let next = PendingReason { reason, message: message.to_string(), requests: self.requests_of(wl) };

@@ -32,12 +32,12 @@ impl Queueing {
         &self,
         id: WorkloadId,
     ) -> Option<&Reservation<WorkloadId, ClusterQueueId, Charged>> {
-        self.quota.get(self.wl(id)?.quota?)
+        self.quota.get(self.wl(id)?.quota()?)
     }
 
     /// The ClusterQueue in which a workload has quota reserved.
     pub(crate) fn reserved_in(&self, wl: &WorkloadInfo) -> Option<ClusterQueueId> {
-        Some(self.quota.get(wl.quota?)?.place)
+        Some(self.quota.get(wl.quota()?)?.place)
     }
 
     /// The ClusterQueue in which a workload has quota reserved.
@@ -64,16 +64,16 @@ impl Queueing {
             self.tree_dirty = true;
         }
         let Some(wl) = self.workloads.get_mut(id) else { return };
-        let lq = wl.lq;
-        wl.total_requests = total_requests;
-        wl.quota = Some(self.quota.make(Reservation {
+        let lq = wl.lq();
+        let reservation = self.quota.make(Reservation {
             owner: id,
             cause: Cause::QuotaReserved,
             place: cq,
             held: Charged { usage: usage.clone(), admitted },
             since,
             expiry: None,
-        }));
+        });
+        wl.hold(reservation, total_requests);
         self.note_evicted(id);
         self.tas_charge(id, true);
         self.tas.commit();
@@ -83,14 +83,14 @@ impl Queueing {
 
     /// Ends a workload's reservation; whether it had one.
     pub(crate) fn release(&mut self, id: WorkloadId) -> bool {
-        if self.wl(id).is_none_or(|w| w.quota.is_none()) {
+        if self.wl(id).is_none_or(|w| w.quota().is_none()) {
             return false;
         }
         self.tas_charge(id, false);
         self.tas.commit();
         let Some(wl) = self.workloads.get_mut(id) else { return false };
-        let lq = wl.lq;
-        let Some(ended) = wl.quota.take().and_then(|r| self.quota.end(r)) else { return false };
+        let lq = wl.lq();
+        let Some(ended) = wl.release().and_then(|r| self.quota.end(r)) else { return false };
         let (cq, Charged { usage, admitted }) = (ended.place, ended.held);
         self.cq_mut(cq).evicted.remove(&id);
         self.cq_mut(cq).generation += 1;
@@ -116,7 +116,7 @@ impl Queueing {
     /// Charges other amounts for the reservation that a workload has.
     pub(crate) fn recharge(&mut self, id: WorkloadId, usage: &[(FlavorResource, Amount)]) {
         let Some(wl) = self.workloads.get(id) else { return };
-        let (lq, Some(reservation), Some(cq)) = (wl.lq, wl.quota, self.reserved_in(wl)) else { return };
+        let (lq, Some(reservation), Some(cq)) = (wl.lq(), wl.quota(), self.reserved_in(wl)) else { return };
         let Some(held) = self.quota.held_mut(reservation).filter(|h| h.usage != usage) else { return };
         let admitted = held.admitted;
         let before = std::mem::replace(&mut held.usage, usage.to_vec());
@@ -161,9 +161,14 @@ impl Queueing {
     pub(crate) fn check_quota_reservations(&self) {
         self.quota.check();
         for (id, wl) in self.workloads.iter() {
-            assert_eq!(wl.quota.is_some(), wl.must_hold(), "{}: quota held and status disagree", wl.obj.key);
+            assert_eq!(
+                wl.quota().is_some(),
+                wl.must_hold(),
+                "{}: quota held and status disagree",
+                wl.obj.key
+            );
             let mut of_owner = self.quota.of(id).map(|(r, _)| r);
-            assert_eq!((of_owner.next(), of_owner.next()), (wl.quota, None), "{}: reservation", wl.obj.key);
+            assert_eq!((of_owner.next(), of_owner.next()), (wl.quota(), None), "{}: reservation", wl.obj.key);
             let admission =
                 wl.obj.status.admission.as_ref().filter(|_| Phase::of(&wl.obj.status).holds_quota());
             if let (Some(cq), Some(admission)) = (self.reserved_in(wl), admission) {

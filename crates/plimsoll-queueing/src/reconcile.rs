@@ -227,7 +227,7 @@ impl Queueing {
     /// Workloads of queues that run again may be queued again; whether a write was made.
     fn reconcile_requeued(&mut self, id: WorkloadId, now: Time) -> bool {
         let Some(wl) = self.wl(id) else { return true };
-        let lq = self.lq(wl.lq);
+        let lq = self.lq(wl.lq());
         let requeued = wl.obj.status.condition(cond::REQUEUED).filter(|c| !c.status);
         if let Some(reason) = requeued.map(|c| c.reason.as_str()) {
             let local_runs = lq.spec.as_ref().is_some_and(|s| s.stop_policy == StopPolicy::None);
@@ -271,7 +271,7 @@ impl Queueing {
     fn reconcile_checks(&mut self, id: WorkloadId, now: Time) -> bool {
         let Some(wl) = self.wl(id) else { return true };
         // One whose queue was changed while it got its quota is compared with the checks of the ClusterQueue that gave it.
-        let cq = self.reserved_in(wl).or(self.lq(wl.lq).cq);
+        let cq = self.reserved_in(wl).or(self.lq(wl.lq()).cq);
         let Some(cq) = cq.filter(|&c| self.cq(c).spec.is_some()) else { return false };
         let wanted = self.checks_of(cq, wl.obj.status.admission.as_deref());
         let have = &wl.obj.status.admission_checks;
@@ -329,7 +329,7 @@ impl Queueing {
         if is_on_hold(obj) {
             return None;
         }
-        let lq = self.lq(wl.lq);
+        let lq = self.lq(wl.lq());
         let Some(spec) = &lq.spec else {
             return because("Misconfigured", format!("LocalQueue {} doesn't exist", obj.queue));
         };
@@ -347,8 +347,8 @@ impl Queueing {
         {
             return because("Misconfigured", "workload namespace doesn't match ClusterQueue selector".into());
         }
-        if let Some(problem) = &wl.invalid_as_written {
-            return because("Misconfigured", problem.clone());
+        if let Some(problem) = wl.invalid_as_written() {
+            return because("Misconfigured", problem.to_owned());
         }
         if let Some(veto) = wl.veto() {
             return because(crate::policy::VETOED, veto.clone());
@@ -397,10 +397,10 @@ impl Queueing {
     /// Why workloads of this one's scheduling hash are inadmissible, if they and it are.
     fn stopped_reason(&self, id: WorkloadId) -> Option<&'static str> {
         let wl = self.wl(id)?;
-        let pending = &self.cq(wl.queued?).pending;
+        let pending = &self.cq(wl.queued()?).pending;
         if pending.position(id) == Some(super::pending::QueuePosition::Active) {
             return None;
         }
-        pending.stopped(wl.scheduling_hash).map(|(reason, _)| reason)
+        pending.stopped(wl.scheduling_hash()).map(|(reason, _)| reason)
     }
 }

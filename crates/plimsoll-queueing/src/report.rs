@@ -100,7 +100,7 @@ impl Queueing {
     /// How a workload waits; `None` when it is in no queue.
     pub fn waiting(&self, key: &super::WorkloadKey) -> Option<Waiting> {
         let id = self.workloads.find(key)?;
-        let queue = self.cq(self.wl(id)?.queued?);
+        let queue = self.cq(self.wl(id)?.queued()?);
         Some(match queue.pending.position(id)? {
             QueuePosition::Active => Waiting::Queued,
             QueuePosition::Inadmissible | QueuePosition::Delayed => Waiting::Inadmissible,

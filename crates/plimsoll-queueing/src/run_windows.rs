@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(crate) use model::Name;
-pub use model::{Calendar, Chosen, Hours, RunWindow, RunWindowStatus};
+pub use model::{Calendar, Chosen, Hours, OUTSIDE, RunWindow, RunWindowStatus};
 
 use super::Action;
 use super::bounded::Again;
@@ -24,8 +24,6 @@ use super::state::WorkloadInfo;
 use crate::Queueing;
 use plimsoll_state::time::Time;
 
-/// Reason of `QuotaReserved=False` and of the eviction while a window is closed.
-pub const OUTSIDE: &str = "OutsideRunWindow";
 /// Openings looked at in search of a time at which several windows are open.
 const MAX_OPENINGS: usize = 128;
 
@@ -284,7 +282,7 @@ impl Queueing {
             let members = self.members_of_cluster(id);
             for &w in &members {
                 if let Some(wl) = self.wl_mut(w) {
-                    wl.last_assignment = None;
+                    wl.restart_flavor_search();
                 }
                 self.dirty.requeue(w, Again::InPlace);
             }
@@ -335,7 +333,7 @@ impl Queueing {
             if !wl.obj.run_window.is_empty() {
                 named.entry(wl.obj.run_window.clone()).or_default().insert(id);
             }
-            let known = wl.queued.is_none() || self.dirty.requeue.contains_key(&id);
+            let known = wl.queued().is_none() || self.dirty.requeue.contains_key(&id);
             assert!(known || !self.outside_run_window(wl), "{}: queued outside", wl.obj.key);
         }
         assert_eq!(named, self.run_windows.named, "who names which window");
@@ -350,7 +348,7 @@ impl Queueing {
 
     /// Windows that apply to a workload wherever it runs, by name; the one it names may not exist.
     fn windows_of<'a>(&'a self, wl: &'a WorkloadInfo) -> impl Iterator<Item = &'a str> {
-        let lq = self.lq(wl.lq);
+        let lq = self.lq(wl.lq());
         let cq = self.reserved_in(wl).or(lq.cq).map(|c| self.cq(c));
         let queues = lq.windows.iter().chain(cq.into_iter().flat_map(|c| &c.windows)).map(|n| &**n);
         let named = Some(wl.obj.run_window.as_str()).filter(|n| !n.is_empty());

@@ -144,7 +144,7 @@ impl Queueing {
             self.timers.workloads.remove(&(t, id));
             let Some(wl) = self.wl_mut(id) else { continue };
             wl.failures.expire(now);
-            let waits = wl.quota.is_none();
+            let waits = wl.quota().is_none();
             self.explain_soon(id, now);
             self.dirty.workloads.insert(id);
             if waits {

@@ -6,6 +6,7 @@
 //! pods, and never twice.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::amount::Amount;
 use super::ids::{ClusterQueueId, FlavorResource, WorkloadId};
@@ -64,7 +65,7 @@ impl Queueing {
     /// Whether a workload ended and holds nothing. A slice that replaces it replaces those that it replaced, too: their end
     /// may not be written yet.
     fn passed_on(&self, id: WorkloadId) -> bool {
-        self.wl(id).is_some_and(|w| w.quota.is_none() && w.obj.status.is_true(cond::FINISHED))
+        self.wl(id).is_some_and(|w| w.quota().is_none() && w.obj.status.is_true(cond::FINISHED))
     }
 
     /// The workloads that are to take the place of `old`, also of what stood between and has ended.
@@ -100,7 +101,7 @@ impl Queueing {
         let since = |h: &WorkloadId| {
             let wl = self.wl(*h)?;
             let reserved = wl.obj.status.condition(cond::QUOTA_RESERVED).filter(|c| c.status)?;
-            Some((reserved.transition, wl.uid.clone()))
+            Some((reserved.transition, Arc::clone(wl.uid())))
         };
         replacements.iter().filter(holds).min_by_key(|h| (since(h).is_none(), since(h))).copied()
     }
@@ -122,7 +123,7 @@ impl Queueing {
         let old = chain.iter().copied().find(|&o| !self.passed_on(o))?;
         let wl = self.wl(old).filter(|w| self.reserved_in(w) == Some(cq))?;
         let leaving = wl.obj.status.is_true(cond::EVICTED) || self.replacement(old).is_some();
-        (!leaving && !gone(old)).then(|| wl.total_requests.clone())
+        (!leaving && !gone(old)).then(|| wl.total_requests().to_vec())
     }
 
     /// Whether no workload is to take the place of another one.
@@ -137,7 +138,7 @@ impl Queueing {
         }
         let old = self.chain_before(id).into_iter().find(|&old| !self.passed_on(old))?;
         let old = self.wl(old)?;
-        let leaves = old.quota.is_some() && old.obj.status.is_true(cond::EVICTED);
+        let leaves = old.quota().is_some() && old.obj.status.is_true(cond::EVICTED);
         leaves.then(|| format!("The workload slice {} has to stop first", old.obj.key))
     }
 
@@ -149,7 +150,7 @@ impl Queueing {
             return false;
         }
         let placed =
-            |w: &WorkloadInfo| w.quota.is_some() && w.total_requests.iter().any(|t| !t.places.is_empty());
+            |w: &WorkloadInfo| w.quota().is_some() && w.total_requests().iter().any(|t| !t.places.is_empty());
         self.chain_before(id).into_iter().any(|old| self.wl(old).is_some_and(placed))
     }
 
@@ -165,7 +166,7 @@ impl Queueing {
                 break;
             }
             chain.push(old);
-            if self.wl(old).is_none_or(|w| w.quota.is_none()) && !self.passed_on(old) {
+            if self.wl(old).is_none_or(|w| w.quota().is_none()) && !self.passed_on(old) {
                 break;
             }
             at = old;
@@ -239,7 +240,7 @@ impl Queueing {
     /// Charges what a workload holds anew. It goes on holding it, also while the end of its reservation is on its way.
     fn recompute_usage_of(&mut self, id: WorkloadId) {
         let Some(wl) = self.wl(id) else { return };
-        let (Some(cq), total_requests) = (self.reserved_in(wl), wl.total_requests.clone()) else { return };
+        let (Some(cq), total_requests) = (self.reserved_in(wl), wl.total_requests().to_vec()) else { return };
         let usage = self.usage_of(&total_requests);
         let usage = self.uncharged(id, cq, usage);
         if self.ids.columns() > self.tree.columns() {
@@ -287,7 +288,7 @@ impl Queueing {
             };
             let cq = reservation.place;
             let mut full: Vec<(FlavorResource, Amount)> = Vec::new();
-            for t in &wl.total_requests {
+            for t in wl.total_requests() {
                 for &(res, amount) in &t.requests {
                     let flavor = t.flavors.iter().find(|(r, _)| *r == res).map(|(_, f)| *f);
                     if let Some(fr) = flavor.and_then(|f| self.ids.find_pair(f, res)) {

@@ -13,7 +13,7 @@ use super::dra::Charge;
 use super::effective::EffectiveWorkload;
 use super::explain::Explanation;
 use super::ids::{ClusterQueueId, FlavorResource, LocalQueueId, SchedulingHashId, WorkloadId};
-use super::model::{ClusterQueue, LocalQueue, TopologyAssignment};
+use super::model::{ClusterQueue, LocalQueue, TopologyAssignment, Workload};
 use super::pending::Pending;
 use super::pod_sets::PodSetResources;
 use super::policy::Ruling;
@@ -89,7 +89,7 @@ pub(crate) struct LocalQueueState {
     pub(crate) windows: Vec<WindowName>,
 }
 
-/// A workload.
+/// A workload. Its fields change by what is offered here, or are of types that change by what they offer.
 #[derive(Debug)]
 pub(crate) struct WorkloadInfo {
     /// The effective object: what the API showed plus the writes on their way.
@@ -98,8 +98,27 @@ pub(crate) struct WorkloadInfo {
     pub(crate) explanation: Explanation,
     /// Writes that failed.
     pub(crate) failures: WriteFailures,
-    pub(crate) uid: Arc<str>,
-    pub(crate) lq: LocalQueueId,
+    /// How far its dependencies are.
+    pub(crate) dependencies: Progress,
+    /// How often others were preempted for it.
+    pub(crate) rounds: PreemptionRounds,
+    uid: Arc<str>,
+    lq: LocalQueueId,
+    request: WorkloadRequest,
+    /// Its quota reservation.
+    quota: Option<ReservationId>,
+    /// The ClusterQueue in which it is pending.
+    queued: Option<ClusterQueueId>,
+    /// How far the search among flavors got.
+    last_assignment: Option<LastAssignment>,
+    /// Whether nodes are reserved for its pods.
+    nodes_reserved: bool,
+}
+
+/// What a workload asks for, and what is wrong with that.
+#[derive(Debug)]
+pub(crate) struct WorkloadRequest {
+    /// Per podset; while it holds quota what it holds.
     pub(crate) total_requests: Vec<PodSetResources>,
     pub(crate) scheduling_hash: SchedulingHashId,
     /// Why it can't be admitted: with defaults of the namespace filled in, and as written.
@@ -109,29 +128,143 @@ pub(crate) struct WorkloadInfo {
     pub(crate) ruling: Option<Box<Ruling>>,
     /// What its claims for devices count as.
     pub(crate) devices: Charge,
-    /// Its quota reservation.
-    pub(crate) quota: Option<ReservationId>,
-    /// The ClusterQueue in which it waits.
-    pub(crate) queued: Option<ClusterQueueId>,
-    /// How far the search among flavors got.
-    pub(crate) last_assignment: Option<LastAssignment>,
-    /// How far its dependencies are.
-    pub(crate) dependencies: Progress,
-    /// Whether nodes are reserved for its pods.
-    pub(crate) nodes_reserved: bool,
-    /// How often others were preempted for it.
-    pub(crate) rounds: PreemptionRounds,
 }
 
 impl WorkloadInfo {
+    /// A workload that was seen first, in this LocalQueue. What it asks for is still to be computed.
+    pub(crate) fn new(w: Workload, lq: LocalQueueId) -> Self {
+        Self {
+            uid: Arc::from(w.uid.as_str()),
+            obj: EffectiveWorkload::new(w),
+            explanation: Explanation::default(),
+            failures: WriteFailures::default(),
+            dependencies: Progress::default(),
+            rounds: PreemptionRounds::default(),
+            lq,
+            request: WorkloadRequest {
+                total_requests: Vec::new(),
+                scheduling_hash: SchedulingHashId::NONE,
+                invalid: None,
+                invalid_as_written: None,
+                ruling: None,
+                devices: Ok(Vec::new()),
+            },
+            quota: None,
+            queued: None,
+            last_assignment: None,
+            nodes_reserved: false,
+        }
+    }
+
+    pub(crate) fn uid(&self) -> &Arc<str> {
+        &self.uid
+    }
+
+    /// The LocalQueue that it names.
+    pub(crate) fn lq(&self) -> LocalQueueId {
+        self.lq
+    }
+
+    /// It names another LocalQueue.
+    pub(crate) fn set_lq(&mut self, lq: LocalQueueId) {
+        self.lq = lq;
+    }
+
+    /// What each podset asks for; while it holds quota what it holds.
+    pub(crate) fn total_requests(&self) -> &[PodSetResources] {
+        &self.request.total_requests
+    }
+
+    pub(crate) fn scheduling_hash(&self) -> SchedulingHashId {
+        self.request.scheduling_hash
+    }
+
+    /// Why it can't be admitted, with defaults of the namespace filled in.
+    pub(crate) fn invalid(&self) -> Option<&str> {
+        self.request.invalid.as_deref()
+    }
+
+    /// The same as written.
+    pub(crate) fn invalid_as_written(&self) -> Option<&str> {
+        self.request.invalid_as_written.as_deref()
+    }
+
+    /// What its claims for devices count as.
+    pub(crate) fn devices(&self) -> &Charge {
+        &self.request.devices
+    }
+
+    /// What it asks for was computed. With another scheduling hash the search among flavors begins anew.
+    pub(crate) fn set_request(&mut self, request: WorkloadRequest) {
+        if self.request.scheduling_hash != request.scheduling_hash {
+            self.restart_flavor_search();
+        }
+        self.request = request;
+    }
+
+    /// Its quota reservation.
+    pub(crate) fn quota(&self) -> Option<ReservationId> {
+        self.quota
+    }
+
+    /// It has quota reserved, for these amounts.
+    pub(crate) fn hold(&mut self, reservation: ReservationId, total_requests: Vec<PodSetResources>) {
+        self.quota = Some(reservation);
+        self.request.total_requests = total_requests;
+    }
+
+    /// Its reservation ends.
+    pub(crate) fn release(&mut self) -> Option<ReservationId> {
+        self.quota.take()
+    }
+
+    /// The ClusterQueue in which it is pending.
+    pub(crate) fn queued(&self) -> Option<ClusterQueueId> {
+        self.queued
+    }
+
+    /// It is pending in this ClusterQueue; whether it was in none.
+    pub(crate) fn enter_queue(&mut self, cq: ClusterQueueId) -> bool {
+        self.queued.replace(cq).is_none()
+    }
+
+    /// It is pending no longer. The ClusterQueue in which it was.
+    pub(crate) fn leave_queue(&mut self) -> Option<ClusterQueueId> {
+        self.queued.take()
+    }
+
+    /// How far the search among flavors got.
+    pub(crate) fn last_assignment(&self) -> Option<&LastAssignment> {
+        self.last_assignment.as_ref()
+    }
+
+    /// The next search among flavors begins anew.
+    pub(crate) fn restart_flavor_search(&mut self) {
+        self.last_assignment = None;
+    }
+
+    /// The next search among flavors goes on where this one ended.
+    pub(crate) fn continue_flavor_search(&mut self, last: Option<LastAssignment>) {
+        self.last_assignment = last;
+    }
+
+    /// Whether nodes are reserved for its pods.
+    pub(crate) fn nodes_reserved(&self) -> bool {
+        self.nodes_reserved
+    }
+
+    pub(crate) fn set_nodes_reserved(&mut self, reserved: bool) {
+        self.nodes_reserved = reserved;
+    }
+
     /// Why a rule of the configuration keeps it from being admitted.
     pub(crate) fn veto(&self) -> Option<&String> {
-        self.ruling.as_ref()?.veto.as_ref()
+        self.request.ruling.as_ref()?.veto.as_ref()
     }
 
     /// Its place by rules of the configuration: what comes before its priority, and what comes after it.
     pub(crate) fn ruled_order(&self) -> (i32, Reverse<i32>) {
-        self.ruling.as_ref().map_or((0, Reverse(0)), |ruling| (ruling.order, Reverse(ruling.score)))
+        self.request.ruling.as_ref().map_or((0, Reverse(0)), |ruling| (ruling.order, Reverse(ruling.score)))
     }
 
     /// Where among [`WorkloadInfo::total_requests`] a podset of the spec is: by its name in the admission, if there is one.

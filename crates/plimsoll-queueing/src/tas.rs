@@ -413,8 +413,8 @@ impl Queueing {
     fn check_held(&self) {
         let mut sums: BTreeMap<SlotKey, Amounts> = BTreeMap::new();
         let pods = self.ids.find_resource("pods");
-        for wl in self.workloads.iter().map(|(_, w)| w).filter(|w| w.quota.is_some()) {
-            for t in wl.total_requests.iter().filter(|t| !t.places.is_empty()) {
+        for wl in self.workloads.iter().map(|(_, w)| w).filter(|w| w.quota().is_some()) {
+            for t in wl.total_requests().iter().filter(|t| !t.places.is_empty()) {
                 let mut flavors: Vec<FlavorId> = t.flavors.iter().map(|(_, f)| *f).collect();
                 flavors.sort_unstable();
                 flavors.dedup();
@@ -469,11 +469,11 @@ impl Queueing {
     pub(crate) fn tas_charge(&mut self, id: WorkloadId, add: bool) {
         let Some(wl) = self
             .wl(id)
-            .filter(|w| w.quota.is_some() && w.total_requests.iter().any(|t| !t.places.is_empty()))
+            .filter(|w| w.quota().is_some() && w.total_requests().iter().any(|t| !t.places.is_empty()))
         else {
             return;
         };
-        let total_requests = wl.total_requests.clone();
+        let total_requests = wl.total_requests().to_vec();
         let Some(pods) = self.ids.find_resource("pods") else { return };
         for t in &total_requests {
             let mut flavors: Vec<FlavorId> = t.flavors.iter().map(|(_, f)| *f).collect();

@@ -10,6 +10,7 @@ use crate::pod_sets::{
 use crate::policy::Ruling;
 use crate::quota::add_usage;
 use crate::requests;
+use crate::state::WorkloadRequest;
 use plimsoll_state::model::StringMap;
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 
@@ -112,17 +113,18 @@ impl Queueing {
         let ruling = ruling.filter(|ruling| *ruling != Ruling::default()).map(Box::new);
         scheduling_hash.veto = ruling.as_ref().and_then(|ruling| ruling.veto.clone());
         let scheduling_hash = self.scheduling_hashes.take(scheduling_hash);
-        if let Some(old) = self.wl(id).map(|w| w.scheduling_hash) {
+        if let Some(old) = self.wl(id).map(|w| w.scheduling_hash()) {
             self.scheduling_hashes.give_back(old);
         }
         if let Some(wl) = self.wl_mut(id) {
-            if wl.scheduling_hash != scheduling_hash {
-                wl.last_assignment = None;
-            }
-            (wl.total_requests, wl.scheduling_hash) = (total_requests, scheduling_hash);
-            (wl.invalid, wl.invalid_as_written) = (invalid, invalid_as_written);
-            wl.ruling = ruling;
-            wl.devices = devices;
+            wl.set_request(WorkloadRequest {
+                total_requests,
+                scheduling_hash,
+                invalid,
+                invalid_as_written,
+                ruling,
+                devices,
+            });
         }
     }
 }

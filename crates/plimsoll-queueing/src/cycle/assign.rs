@@ -102,7 +102,7 @@ impl Cycle<'_> {
     /// only among `pins` if given.
     fn assign(&mut self, request: AssignmentRequest<'_>) -> Assignment {
         let AssignmentRequest { id, cq, counts, pins, last } = request;
-        if self.state.wl(id).is_some_and(|w| w.quota.is_some()) {
+        if self.state.wl(id).is_some_and(|w| w.quota().is_some()) {
             return self.assign_again(id, cq);
         }
         let mut assignment = self.nothing_assigned(id, cq);
@@ -127,7 +127,7 @@ impl Cycle<'_> {
         let (generation, inadmissible_requeues, cycle) =
             (queue.generation, queue.inadmissible_requeues, self.cycle_number(cq));
         let gone = |old| self.state.is_removed(old) || self.replaced.contains(&old);
-        let scheduling_hash = self.state.wl(id).map_or(SchedulingHashId::NONE, |w| w.scheduling_hash);
+        let scheduling_hash = self.state.wl(id).map_or(SchedulingHashId::NONE, |w| w.scheduling_hash());
         Assignment {
             pod_sets: Vec::new(),
             borrowing: 0,
@@ -155,7 +155,7 @@ impl Cycle<'_> {
         let Some(admission) = &wl.obj.status.admission else { return assignment };
         let mut picked = Vec::new();
         for (index, ps) in wl.obj.pod_sets.iter().enumerate() {
-            let at = admission.assignments.iter().zip(&wl.total_requests).find(|(a, _)| a.name == ps.name);
+            let at = admission.assignments.iter().zip(wl.total_requests()).find(|(a, _)| a.name == ps.name);
             let Some((assigned, total)) = at else { continue };
             let pick = |&(res, flavor): &(ResourceId, FlavorId)| FlavorAssignment {
                 res,
@@ -195,7 +195,7 @@ impl Cycle<'_> {
             self.state.ids.find_resource("pods").filter(|&r| self.state.cq(cq).rules.group_of(r).is_some());
         let Some(wl) = self.state.workloads.get(id) else { return Vec::new() };
         let mut groups: Vec<(Option<&str>, Vec<Member>)> = Vec::new();
-        for (index, (ps, total)) in wl.obj.pod_sets.iter().zip(&wl.total_requests).enumerate() {
+        for (index, (ps, total)) in wl.obj.pod_sets.iter().zip(wl.total_requests()).enumerate() {
             let mut total = match counts.and_then(|c| c.get(index)) {
                 Some(&count) => total.scaled_to(count),
                 None => total.clone(),

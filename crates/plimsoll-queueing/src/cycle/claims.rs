@@ -82,8 +82,8 @@ impl Queueing {
     fn claim_holds(&self, ClaimRank { rank, .. }: &ClaimRank, claim: &NodeClaim) -> bool {
         let cq = self.cq(claim.cq);
         self.wl(rank.id).is_some_and(|w| {
-            w.queued == Some(claim.cq)
-                && w.scheduling_hash == claim.scheduling_hash
+            w.queued() == Some(claim.cq)
+                && w.scheduling_hash() == claim.scheduling_hash
                 && self.rank(w, rank.id) == *rank
         }) && cq.is_active()
             && cq.pending.position(rank.id) != Some(QueuePosition::Delayed)
@@ -291,7 +291,7 @@ impl Cycle<'_> {
         if self.nodes.is_none() || e.second.is_some() || topology || replaces || !all_can_be_reserved(wl) {
             return;
         }
-        let (hash, key) = (wl.scheduling_hash, wl.obj.key.clone());
+        let (hash, key) = (wl.scheduling_hash(), wl.obj.key.clone());
         let Some(rank) = self.claims.rank_of(&self.state, e.id) else { return };
         for (flavors, pods) in self.claims_wanted(e) {
             let Some(nodes) = self.nodes.as_mut() else { return };
@@ -332,7 +332,7 @@ impl Cycle<'_> {
     pub(super) fn claim_for_preemption(&mut self, e: &Entry) -> bool {
         let runs = self.dry_runs.take(e.id);
         let (Some(&run), Some(wl)) = (runs.first(), self.state.wl(e.id)) else { return true };
-        let scheduling_hash = wl.scheduling_hash;
+        let scheduling_hash = wl.scheduling_hash();
         let Some(before) = self.claims.rank_of(&self.state, e.id) else { return true };
         self.lift_claims(e.id);
         let gone = e.targets.iter().map(|t| t.id).chain(self.preempted.iter().copied());

@@ -50,7 +50,7 @@ impl Queueing {
         for (id, cq) in plan.heads {
             self.cq_mut(cq).pending.remove(id);
             if let Some(wl) = self.wl_mut(id) {
-                wl.last_assignment = None;
+                wl.restart_flavor_search();
             }
         }
         for &(cq, _) in &plan.skips {
@@ -145,9 +145,11 @@ impl Queueing {
         }
         let explicit = self.config.gates.explicit_status;
         if let Some(wl) = self.wl_mut(id) {
-            wl.last_assignment = None;
+            wl.restart_flavor_search();
             wl.rounds.admitted();
-            wl.nodes_reserved |= nodes.reserved;
+            if nodes.reserved {
+                wl.set_nodes_reserved(true);
+            }
         }
         self.add_entry_penalty(id, cq);
         self.edit(id, now, notes, |edit| {
@@ -285,11 +287,11 @@ impl Queueing {
             self.unqueue(e.id);
             return;
         }
-        let (rank, scheduling_hash, lq) = (self.rank(wl, e.id), wl.scheduling_hash, wl.lq);
+        let (rank, scheduling_hash, lq) = (self.rank(wl, e.id), wl.scheduling_hash(), wl.lq());
         let more = e.last_assignment.as_ref().is_some_and(LastAssignment::has_more);
         let ready = self.is_ready(e.id, now);
         if let Some(wl) = self.wl_mut(e.id) {
-            wl.last_assignment = e.last_assignment.take();
+            wl.continue_flavor_search(e.last_assignment.take());
         }
         let hashing = self.config.gates.equivalence_hashing;
         let queue = self.cq_mut(e.cq);

@@ -106,7 +106,7 @@ impl Cycle<'_> {
         }
         let mut choices = self.dry_runs.choices.clone();
         choices.extend(own);
-        Some(((wl.scheduling_hash, choices, self.dry_runs.claimant.clone()), s.cq, has_quota))
+        Some(((wl.scheduling_hash(), choices, self.dry_runs.claimant.clone()), s.cq, has_quota))
     }
 
     /// Whether a search failed before and nothing has changed since that could help; then also whether nodes lacked capacity.
@@ -234,7 +234,8 @@ impl Cycle<'_> {
     fn try_nodes(&mut self, s: &Search<'_>, tried: &[FlavorAssignment]) -> Result<Option<DryRunId>, String> {
         let Some(version) = self.nodes.as_ref().map(|n| n.capacity_version()) else { return Ok(None) };
         let Some(wl) = self.state.wl(s.id) else { return Ok(None) };
-        if self.dry_runs.preempts || s.replaced.is_some() || wl.quota.is_some() || !all_can_be_reserved(wl) {
+        if self.dry_runs.preempts || s.replaced.is_some() || wl.quota().is_some() || !all_can_be_reserved(wl)
+        {
             return Ok(None);
         }
         let Some((admission, own)) = self.admission_tried(s, tried) else { return Ok(None) };
@@ -248,7 +249,7 @@ impl Cycle<'_> {
         if !self.state.checks_of(s.cq, Some(&admission)).is_empty() {
             return Ok(None);
         }
-        let failed = (wl.scheduling_hash, choices, self.dry_runs.claimant.clone());
+        let failed = (wl.scheduling_hash(), choices, self.dry_runs.claimant.clone());
         let before = self.failed.messages.get(&failed).filter(|_| known).cloned();
         if let Some((_, message)) = before.as_ref().filter(|(v, _)| *v == version) {
             return Err(message.to_string());

@@ -157,7 +157,7 @@ impl Cycle<'_> {
     fn reserve_found(&mut self, id: WorkloadId, key: &WorkloadKey, runs: &[DryRunId]) {
         if let Some(nodes) = self.nodes.as_mut() {
             let places = nodes.reserve_nodes(self.now, key, runs);
-            let pods = |w: &WorkloadInfo| w.total_requests.iter().any(|t| t.count > 0);
+            let pods = |w: &WorkloadInfo| w.total_requests().iter().any(|t| t.count > 0);
             if !places.is_empty() {
                 self.nodes_decided.insert(id, NodesDecision::Reserved(places));
             } else if self.state.wl(id).is_some_and(pods) {
@@ -263,8 +263,8 @@ impl Queueing {
 
     /// A workload has lost its quota or is gone: nodes are not reserved for it any longer.
     pub(crate) fn release_nodes(&mut self, id: WorkloadId) {
-        let Some(wl) = self.wl_mut(id).filter(|w| w.nodes_reserved) else { return };
-        wl.nodes_reserved = false;
+        let Some(wl) = self.wl_mut(id).filter(|w| w.nodes_reserved()) else { return };
+        wl.set_nodes_reserved(false);
         let key = wl.obj.key.clone();
         self.joint.no_longer_admitted.push(key);
     }
@@ -293,7 +293,7 @@ impl Queueing {
     pub(crate) fn note_recorded_nodes(&mut self, id: WorkloadId) {
         let recorded = |w: &&WorkloadInfo| {
             let s = &w.obj.status;
-            !w.nodes_reserved && s.is_true(cond::NODES_RESERVED) && Phase::of(s).holds_quota()
+            !w.nodes_reserved() && s.is_true(cond::NODES_RESERVED) && Phase::of(s).holds_quota()
         };
         if self.wl(id).filter(recorded).is_some() {
             self.joint.recorded.insert(id);
@@ -329,7 +329,7 @@ impl Queueing {
             }
             nodes.rebuild(now, &key, since, &pods, &places);
             if let Some(wl) = self.wl_mut(id) {
-                wl.nodes_reserved = true;
+                wl.set_nodes_reserved(true);
             }
         }
     }
@@ -338,7 +338,7 @@ impl Queueing {
     /// in line.
     pub fn may_reserve_nodes(&self, workload: &WorkloadKey) -> bool {
         let wl = self.workloads.find(workload).and_then(|id| self.wl(id));
-        wl.is_some_and(|w| w.nodes_reserved && Phase::of(&w.obj.status).holds_quota())
+        wl.is_some_and(|w| w.nodes_reserved() && Phase::of(&w.obj.status).holds_quota())
             || self.joint.no_longer_admitted.contains(workload)
     }
 

@@ -38,17 +38,17 @@ impl Cycle<'_> {
                 entries.push(entry);
                 continue;
             }
-            if self.state.wl(id).is_none_or(|w| w.quota.is_some() != entry.second.is_some()) {
+            if self.state.wl(id).is_none_or(|w| w.quota().is_some() != entry.second.is_some()) {
                 continue;
             }
             if let Some((requeue, reason, message)) = self.inadmissible(id, cq) {
-                entry.last_assignment = self.state.wl(id).and_then(|w| w.last_assignment.clone());
+                entry.last_assignment = self.state.wl(id).and_then(|w| w.last_assignment().cloned());
                 (entry.requeue, entry.reason, entry.message) = (requeue, reason, message);
                 inadmissible.push(entry);
                 continue;
             }
-            let scheduling_hash = self.state.wl(id).map_or(SchedulingHashId::NONE, |w| w.scheduling_hash);
-            let last = self.state.wl(id).and_then(|w| w.last_assignment.as_ref());
+            let scheduling_hash = self.state.wl(id).map_or(SchedulingHashId::NONE, |w| w.scheduling_hash());
+            let last = self.state.wl(id).and_then(|w| w.last_assignment());
             let last = last.filter(|l| !self.is_outdated(l, cq, scheduling_hash)).cloned();
             entry.stale = last.as_ref().is_some_and(|l| l.has_more() && self.requeued_since(l, cq));
             self.unreclaimable = unreclaimable;
@@ -80,7 +80,7 @@ impl Cycle<'_> {
             let message = "workload namespace doesn't match ClusterQueue selector".to_owned();
             return Some((RequeueReason::NamespaceMismatch, "Misconfigured", message));
         }
-        if let Some(problem) = wl.invalid.clone() {
+        if let Some(problem) = wl.invalid().map(str::to_owned) {
             return Some((RequeueReason::Generic, "Misconfigured", problem));
         }
         if let Some(veto) = wl.veto() {
@@ -156,7 +156,7 @@ impl Cycle<'_> {
             full.lacks_nodes_after_preemption = self.node_search.lacked;
         }
         if self.state.config.gates.partial_admission
-            && self.state.wl(id).is_some_and(|w| w.quota.is_none())
+            && self.state.wl(id).is_some_and(|w| w.quota().is_none())
             && let Some(reducer) = Reducer::new(&self.state, id)
         {
             let found = reducer.search(|counts| {

@@ -239,7 +239,7 @@ impl Cycle<'_> {
 
     /// Whether a workload holds flavors of any of these columns.
     fn uses_any(&self, wl: &WorkloadInfo, frs: &[FlavorResource]) -> bool {
-        wl.total_requests
+        wl.total_requests()
             .iter()
             .flat_map(|t| &t.flavors)
             .any(|(r, f)| self.state.ids.find_pair(*f, *r).is_some_and(|fr| frs.contains(&fr)))
@@ -279,12 +279,12 @@ impl Cycle<'_> {
             .filter(|c| c.status)
             .map_or(Time(i64::MAX), |c| c.transition);
         let own = self.state.reserved_in(w) == Some(cq);
-        (Reverse(evicted), own, w.obj.effective_priority(), Reverse(reserved), &w.uid)
+        (Reverse(evicted), own, w.obj.effective_priority(), Reverse(reserved), w.uid())
     }
 
     /// LocalQueues of the same ClusterQueue that used more come first.
     fn compare_usage(&self, a: &WorkloadInfo, b: &WorkloadInfo) -> Ordering {
-        if a.lq == b.lq {
+        if a.lq() == b.lq() {
             return Ordering::Equal;
         }
         let Some(cq) = self.state.reserved_in(a).filter(|cq| self.state.reserved_in(b) == Some(*cq)) else {
@@ -293,7 +293,7 @@ impl Cycle<'_> {
         if !self.state.cq(cq).rules.fair_admission {
             return Ordering::Equal;
         }
-        self.state.local_usage(b.lq).total_cmp(&self.state.local_usage(a.lq))
+        self.state.local_usage(b.lq()).total_cmp(&self.state.local_usage(a.lq()))
     }
 
     /// Whether the need fits now, by quota, by placement, and on nodes.

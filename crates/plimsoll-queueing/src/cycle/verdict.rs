@@ -76,7 +76,7 @@ impl Queueing {
         id: WorkloadId,
         shortage: &Shortage,
     ) -> Option<SchedulingHashId> {
-        let hash = self.wl(id)?.scheduling_hash;
+        let hash = self.wl(id)?.scheduling_hash();
         self.cq(cq).pending.is_inadmissible_again(hash, shortage).then_some(hash)
     }
 
@@ -151,9 +151,9 @@ impl Queueing {
     /// Whether nothing but its quota keeps a workload from being admitted.
     fn is_simple_workload(&self, cq: ClusterQueueId, wl: &WorkloadInfo) -> bool {
         let [pod_set] = &*wl.obj.pod_sets else { return false };
-        wl.quota.is_none()
+        wl.quota().is_none()
             && wl.failures.hold_off().is_none()
-            && wl.invalid.is_none()
+            && wl.invalid().is_none()
             && wl.veto().is_none()
             && wl.obj.replaces.is_none()
             && self.slices_are_none()
@@ -162,7 +162,7 @@ impl Queueing {
             && !wl.rounds.again()
             && pod_set.min_count.is_none()
             && pod_set.topology.is_none()
-            && !wl.last_assignment.as_ref().is_some_and(LastAssignment::has_more)
+            && !wl.last_assignment().is_some_and(LastAssignment::has_more)
             && self.namespace_matches(cq, &wl.obj.key.namespace)
     }
 
@@ -171,7 +171,7 @@ impl Queueing {
         let rules = &self.cq(cq).rules;
         let (group, flavor) = only_flavor(rules)?;
         let spec = self.objects.flavors.get(&flavor)?;
-        let [total] = &*wl.total_requests else { return None };
+        let [total] = wl.total_requests() else { return None };
         let pod_set = wl.obj.pod_sets.first()?;
         if !spec.node_taints.is_empty()
             || !spec.topology.is_empty()

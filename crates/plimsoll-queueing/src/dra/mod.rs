@@ -191,7 +191,7 @@ fn has_claims(wl: &Workload) -> bool {
 
 /// Whether a workload holds nothing and has not come to its end.
 fn still_waits(wl: &WorkloadInfo) -> bool {
-    wl.quota.is_none() && Phase::of(&wl.obj.status) != Phase::Finished
+    wl.quota().is_none() && Phase::of(&wl.obj.status) != Phase::Finished
 }
 
 impl Queueing {
@@ -248,12 +248,12 @@ impl Queueing {
         const REASON: &str = "Inadmissible";
         let Some(wl) = self.wl(id) else { return true };
         let s = &wl.obj.status;
-        if Phase::of(s) != Phase::Pending || is_on_hold(&wl.obj) || wl.quota.is_some() {
+        if Phase::of(s) != Phase::Pending || is_on_hold(&wl.obj) || wl.quota().is_some() {
             return false;
         }
         let refused = s.condition(cond::REQUEUED).is_some_and(|c| !c.status && c.reason == REASON);
         let explicit = self.config.gates.explicit_status;
-        match wl.devices.clone() {
+        match wl.devices().clone() {
             Ok(_) if !refused => false,
             Ok(_) => self.edit(id, now, Vec::new(), |e| {
                 e.status

@@ -1,26 +1,20 @@
 //! Events of workloads.
 
-use std::sync::Arc;
-
 use crate::Queueing;
 use crate::account::AccountedState;
-use crate::answers::WriteFailures;
 use crate::bounded::Again;
 use crate::cond;
-use crate::dependencies::Progress;
-use crate::effective::{EffectiveWorkload, Shown};
-use crate::explain::Explanation;
-use crate::ids::{SchedulingHashId, WorkloadId};
+use crate::effective::Shown;
+use crate::ids::WorkloadId;
 use crate::metrics::{Observation, seen};
 use crate::model::{Workload, WorkloadKey, WorkloadStatus};
-use crate::preemption_rounds::PreemptionRounds;
 use crate::state::WorkloadInfo;
 use plimsoll_state::time::Time;
 
 impl Queueing {
     /// Recomputes the requests of pending workloads.
     pub(super) fn refresh_requests_where(&mut self, which: impl Fn(&Workload) -> bool) {
-        let waiting = self.workloads.iter().filter(|(_, w)| w.quota.is_none() && which(&w.obj));
+        let waiting = self.workloads.iter().filter(|(_, w)| w.quota().is_none() && which(&w.obj));
         waiting.for_each(|(id, _)| self.dirty.requeue(id, Again::Refreshed));
     }
 
@@ -39,7 +33,7 @@ impl Queueing {
     /// A workload changes: if it holds quota, it may be another victim than before.
     fn note_holder(&mut self, key: &WorkloadKey) {
         let wl = self.workloads.find(key).and_then(|id| self.wl(id));
-        self.joint.changes += u64::from(wl.is_some_and(|w| w.quota.is_some()));
+        self.joint.changes += u64::from(wl.is_some_and(|w| w.quota().is_some()));
     }
 
     /// The job of an evicted workload has stopped, or its one pod has `ended`.
@@ -70,25 +64,7 @@ impl Queueing {
     fn workload_new(&mut self, w: Workload, now: Time) {
         let lq = self.lq_slot(&w.key.namespace, &w.queue);
         let key = w.key.clone();
-        let wl = WorkloadInfo {
-            uid: Arc::from(w.uid.as_str()),
-            obj: EffectiveWorkload::new(w),
-            explanation: Explanation::default(),
-            failures: WriteFailures::default(),
-            lq,
-            total_requests: Vec::new(),
-            scheduling_hash: SchedulingHashId::NONE,
-            invalid: None,
-            invalid_as_written: None,
-            ruling: None,
-            devices: Ok(Vec::new()),
-            quota: None,
-            queued: None,
-            last_assignment: None,
-            dependencies: Progress::default(),
-            nodes_reserved: false,
-            rounds: PreemptionRounds::default(),
-        };
+        let wl = WorkloadInfo::new(w, lq);
         let id = self.workloads.insert(key, wl);
         self.slice_register(id);
         if let Some(name) = self.wl(id).map(|w| w.obj.run_window.clone()) {
@@ -101,7 +77,7 @@ impl Queueing {
     }
 
     fn workload_changed(&mut self, id: WorkloadId, mut w: Workload, now: Time) {
-        let same = self.wl(id).filter(|old| old.obj.queue == w.queue).map(|old| old.lq);
+        let same = self.wl(id).filter(|old| old.obj.queue == w.queue).map(|old| old.lq());
         let lq = same.unwrap_or_else(|| self.lq_slot(&w.key.namespace, &w.queue));
         if self.wl(id).is_none_or(|old| w.version != 0 && w.version < old.obj.version) {
             return;
@@ -124,7 +100,7 @@ impl Queueing {
         if other_old {
             self.slice_forget(id);
         }
-        if let Some(from) = self.wl(id).map(|old| old.lq).filter(|&old| old != lq) {
+        if let Some(from) = self.wl(id).map(|old| old.lq()).filter(|&old| old != lq) {
             self.unqueue(id);
             self.release(id);
             self.drop_entry_penalty(id, from);
@@ -142,13 +118,13 @@ impl Queueing {
             || other_old
             || wl.obj.pod_sets != w.pod_sets
             || wl.obj.admission_gated_by != w.admission_gated_by;
-        let other_holder = wl.quota.is_some() != wl.must_hold() || reserved_anew;
+        let other_holder = wl.quota().is_some() != wl.must_hold() || reserved_anew;
         if *wl.obj == w && !other_holder {
             self.record_observations(id, &observations);
             return;
         }
         let same_admission = wl.obj.status.admission == w.status.admission;
-        wl.lq = lq;
+        wl.set_lq(lq);
         wl.obj.replace(w);
         if other_old {
             self.slice_register(id);
@@ -163,7 +139,7 @@ impl Queueing {
             self.release(id);
         }
         let Some(wl) = self.wl_mut(id) else { return };
-        let other_holder = wl.quota.is_some() != wl.must_hold();
+        let other_holder = wl.quota().is_some() != wl.must_hold();
         if !reshaped && same_admission && !other_holder && AccountedState::of(wl) == before {
             // Its pods may have become ready.
             if self.config.wait_for_pods_ready.is_some() {
@@ -194,7 +170,7 @@ impl Queueing {
         let Some(id) = self.workloads.forget_key(key) else { return };
         let Some(wl) = self.wl(id) else { return };
         let (lq, held, scheduling_hash, queued) =
-            (wl.lq, self.reserved_in(wl), wl.scheduling_hash, wl.queued);
+            (wl.lq(), self.reserved_in(wl), wl.scheduling_hash(), wl.queued());
         self.unqueue(id);
         if queued.is_some() {
             // Capacity may have been reserved for it. Kueue requeues none; others would wait on.

@@ -154,7 +154,7 @@ impl Gauges<'_> {
     fn asked_for(&self, id: ClusterQueueId, cq: &str) -> Samples {
         let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
         for w in self.0.cq(id).pending.ids().filter_map(|w| self.0.wl(w)) {
-            for &(res, v) in w.total_requests.iter().flat_map(|t| &t.requests) {
+            for &(res, v) in w.total_requests().iter().flat_map(|t| &t.requests) {
                 let sum = sums.entry(self.0.ids.resource_name(res)).or_insert(0);
                 *sum = sum.saturating_add(v);
             }
@@ -310,7 +310,7 @@ impl Gauges<'_> {
                 Phase::Reserved => (s.condition(cond::ADMITTED).map_or("", |c| c.reason.as_str()), ""),
                 Phase::Admitted | Phase::Finished => continue,
             };
-            let Some(mut key) = labels((wl.lq, id)) else { continue };
+            let Some(mut key) = labels((wl.lq(), id)) else { continue };
             key.extend([reason.to_owned(), cause.to_owned()]);
             *sums.entry(key).or_insert(0) += 1;
         }
@@ -344,7 +344,7 @@ impl Queueing {
     /// Where the counts of a workload go; `cq` when it is known better than by its LocalQueue.
     pub(crate) fn place_of(&self, id: WorkloadId, cq: Option<ClusterQueueId>) -> Place {
         let Some(wl) = self.wl(id) else { return Place::default() };
-        let lq = self.lq(wl.lq);
+        let lq = self.lq(wl.lq());
         let cq = cq.or(lq.cq);
         let node = cq.and_then(|c| self.cq(c).node).filter(|_| !self.tree_dirty);
         Place {

@@ -30,7 +30,7 @@ impl Queueing {
         }
         let admitted = Phase::of(s) == Phase::Admitted;
         let evicted = s.is_true(cond::EVICTED);
-        let lq = self.lq(wl.lq);
+        let lq = self.lq(wl.lq());
         let local = lq.spec.as_ref().map(|s| (s.stop_policy, s.deleting));
         // The ClusterQueue is known by its LocalQueue, and a stopped one is not there for Kueue: a workload that came
         // through a LocalQueue on hold runs on, whatever the ClusterQueue's policy.

@@ -119,14 +119,14 @@ impl Queueing {
 
     /// Why the flavors of a workload's ClusterQueue that windows close are not given.
     pub(crate) fn shut_flavors_text(&self, wl: &WorkloadInfo) -> Option<String> {
-        let cq = self.lq(wl.lq).cq?;
+        let cq = self.lq(wl.lq()).cq?;
         let flavors = self.cq(cq).rules.groups.iter().flat_map(|g| &g.flavors);
         let texts: Vec<String> = flavors.filter_map(|&f| self.shut_flavor_text(f)).collect();
         (!texts.is_empty()).then(|| texts.join(", "))
     }
 
     fn flavors_held(wl: &WorkloadInfo) -> impl Iterator<Item = FlavorId> {
-        wl.total_requests.iter().flat_map(|t| &t.flavors).map(|(_, f)| *f)
+        wl.total_requests().iter().flat_map(|t| &t.flavors).map(|(_, f)| *f)
     }
 
     /// Windows that what a workload holds depends on.

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use plimsoll_state::model::{LabelSelector, StringMap};
 use plimsoll_state::time::{Duration, Time};
 
+/// Reason of `QuotaReserved=False` and of the eviction while a window is closed.
+pub const OUTSIDE: &str = "OutsideRunWindow";
+
 /// Name of a RunWindow.
 pub(crate) type Name = Arc<str>;
 

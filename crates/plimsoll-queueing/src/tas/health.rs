@@ -212,7 +212,10 @@ fn is_placed_whole(wl: &Workload) -> bool {
 /// Whether a workload is admitted and goes on.
 fn keeps_places(wl: &WorkloadInfo) -> bool {
     let s = &wl.obj.status;
-    wl.quota.is_some() && s.is_true(cond::ADMITTED) && !s.is_true(cond::EVICTED) && !s.is_true(cond::FINISHED)
+    wl.quota().is_some()
+        && s.is_true(cond::ADMITTED)
+        && !s.is_true(cond::EVICTED)
+        && !s.is_true(cond::FINISHED)
 }
 
 fn keeps_pods_away(t: &Taint) -> bool {

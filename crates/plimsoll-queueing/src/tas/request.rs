@@ -159,7 +159,7 @@ impl<'a> TasView<'a> {
     }
 
     fn one_pod(&self, id: WorkloadId, index: usize) -> Amounts {
-        let total = self.state.wl(id).and_then(|w| w.total_requests.get(w.resources_of(index)?));
+        let total = self.state.wl(id).and_then(|w| w.total_requests().get(w.resources_of(index)?));
         total.map(|t| t.one.clone()).unwrap_or_default()
     }
 
@@ -175,7 +175,7 @@ impl<'a> TasView<'a> {
     /// which bring the nodes, to the second pass.
     fn delays_topology(&self, id: WorkloadId, cq: ClusterQueueId, flavor: FlavorId) -> bool {
         let Some(spec) = &self.state.cq(cq).spec else { return false };
-        let reserved = self.state.wl(id).is_some_and(|w| w.quota.is_some());
+        let reserved = self.state.wl(id).is_some_and(|w| w.quota().is_some());
         let name = self.state.ids.flavor_name(flavor);
         spec.admission_checks.iter().any(|(check, on)| {
             match self.state.objects.checks.get(check).map(|c| c.controller.as_str()) {
@@ -236,7 +236,7 @@ impl<'a> TasView<'a> {
             let (Some(t), Ok(flavor)) = (&ps.topology, self.only_topology_flavor(ps)) else { continue };
             let one = self.one_pod(id, ps.index);
             // What it holds already is charged.
-            let held = wl.quota.and_then(|_| wl.placement_of(&ps.name));
+            let held = wl.quota().and_then(|_| wl.placement_of(&ps.name));
             for (values, n) in &t.domains {
                 let before = held.and_then(|h| h.domains.iter().find(|(v, _)| v == values));
                 let more = n.saturating_sub(before.map_or(0, |(_, b)| *b));

@@ -61,7 +61,7 @@ impl Cycle<'_> {
     }
 
     fn pods_needed(&self, id: WorkloadId, cq: ClusterQueueId, admission: &Admission) -> Option<NodesNeeded> {
-        let wl = self.state.wl(id).filter(|w| w.quota.is_none() && all_can_be_reserved(w))?;
+        let wl = self.state.wl(id).filter(|w| w.quota().is_none() && all_can_be_reserved(w))?;
         if wl.obj.pod_sets.iter().any(|p| p.topology.is_some())
             || !self.state.checks_of(cq, Some(admission)).is_empty()
             || self.state.is_autoscaled(admission)
