@@ -13,7 +13,8 @@ use plimsoll_api::request::Request;
 use plimsoll_api::{convert, kueue, protobuf};
 use plimsoll_engine::{Action, Event};
 use plimsoll_queueing::{
-    Action as QueueAction, Admission, Condition, Note, PodSetAssignment, WorkloadKey, WorkloadUpdate, cond,
+    Action as QueueAction, Admission, Condition, KubernetesEvent, PodSetAssignment, WorkloadKey,
+    WorkloadUpdate, cond,
 };
 use plimsoll_scheduler::{Action as SchedulerAction, PodRef};
 use plimsoll_state::time::Time;
@@ -77,8 +78,11 @@ fn admission(i: usize) -> WorkloadUpdate {
         count: 1,
         ..PodSetAssignment::default()
     };
-    let note =
-        |reason: &str, message: &str| Note { warning: false, reason: reason.into(), message: message.into() };
+    let note = |reason: &str, message: &str| KubernetesEvent {
+        warning: false,
+        reason: reason.into(),
+        message: message.into(),
+    };
     WorkloadUpdate {
         id: 1,
         key: WorkloadKey { namespace: "ns".into(), name: format!("small-{i}") },
@@ -91,7 +95,7 @@ fn admission(i: usize) -> WorkloadUpdate {
             cluster_queue: "cq".into(),
             assignments: vec![assignment],
         }))),
-        notes: vec![
+        events: vec![
             note("QuotaReserved", "Quota reserved in ClusterQueue cq, wait time since queued was 1s"),
             note("Admitted", "Admitted by ClusterQueue cq, wait time since reservation was 0s"),
         ],

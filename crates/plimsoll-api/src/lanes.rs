@@ -257,7 +257,7 @@ fn first(queues: &HashMap<Lane, Queue>, list: &mut VecDeque<Lane>, kind: Listed)
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_queueing::{Admission, Condition, Note, WorkloadUpdate, cond};
+    use plimsoll_queueing::{Admission, Condition, KubernetesEvent, WorkloadUpdate, cond};
     use plimsoll_scheduler::PodRef;
     use proptest::prelude::*;
 
@@ -265,14 +265,14 @@ mod tests {
 
     fn update(name: u8, id: u64, decides: bool) -> Action {
         let why = Condition { kind: cond::QUOTA_RESERVED.into(), status: decides, ..Condition::default() };
-        let note = Note { warning: false, reason: id.to_string(), message: String::new() };
+        let event = KubernetesEvent { warning: false, reason: id.to_string(), message: String::new() };
         Action::Queueing(QueueAction::UpdateWorkload(Box::new(WorkloadUpdate {
             id,
             key: WorkloadKey { namespace: "n".into(), name: name.to_string() },
             uid: name.to_string(),
             conditions: vec![why],
             admission: decides.then(|| Some(Box::new(Admission::default()))),
-            notes: vec![note],
+            events: vec![event],
             ..WorkloadUpdate::default()
         })))
     }
@@ -285,9 +285,9 @@ mod tests {
     fn take(lanes: &mut Lanes) -> Option<(Lane, Vec<u64>, bool)> {
         let (lane, action) = lanes.next(Group::Workloads)?;
         let Action::Queueing(QueueAction::UpdateWorkload(u)) = action else { panic!("{action:?}") };
-        let notes: Vec<u64> = u.notes.iter().map(|n| n.reason.parse().unwrap()).collect();
+        let events: Vec<u64> = u.events.iter().map(|n| n.reason.parse().unwrap()).collect();
         let ids: Vec<u64> = u.ids().collect();
-        assert_eq!(ids, notes);
+        assert_eq!(ids, events);
         Some((lane, ids, u.admission.is_some()))
     }
 

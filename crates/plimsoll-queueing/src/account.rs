@@ -18,7 +18,7 @@ use super::pending::{QueuePosition, Rank};
 use super::phase::{Phase, is_on_hold};
 use super::state::WorkloadInfo;
 use super::update::WorkloadUpdate;
-use super::{Action, Note, cond};
+use super::{Action, KubernetesEvent, cond};
 use crate::Queueing;
 use plimsoll_state::time::{Duration, Time};
 
@@ -126,10 +126,10 @@ impl Queueing {
         &mut self,
         id: WorkloadId,
         now: Time,
-        notes: Vec<Note>,
+        events: Vec<KubernetesEvent>,
         change: impl FnOnce(&mut Edit<'_>),
     ) -> bool {
-        self.edit_by(id, None, now, notes, change)
+        self.edit_by(id, None, now, events, change)
     }
 
     /// Counts confirmed changes of a workload.
@@ -146,7 +146,7 @@ impl Queueing {
         id: WorkloadId,
         by: Option<String>,
         now: Time,
-        notes: Vec<Note>,
+        events: Vec<KubernetesEvent>,
         change: impl FnOnce(&mut Edit<'_>),
     ) -> bool {
         let number = self.last_write + 1;
@@ -155,7 +155,7 @@ impl Queueing {
         let holds = u64::from(wl.quota().is_some());
         wl.explanation.replace_by_write();
         let before = AccountedState::of(wl);
-        let write = WorkloadUpdate { id: number, notes, bytes, ..WorkloadUpdate::default() };
+        let write = WorkloadUpdate { id: number, events, bytes, ..WorkloadUpdate::default() };
         let Some(Written { update, observations }) = wl.obj.edit(write, by, now, change) else {
             return false;
         };
@@ -181,7 +181,7 @@ impl Queueing {
         let (held, evicted) = (self.reserved_in(wl), wl.obj.status.is_true(cond::EVICTED));
         self.dirty.workloads.insert(id);
         self.joint.claims.review = true;
-        self.note_evicted(id);
+        self.index_evicted(id);
         if !after.phase.holds_quota() || !after.active || evicted {
             self.release_nodes(id);
         }
@@ -344,7 +344,7 @@ impl Queueing {
         if let Some(wl) = self.wl_mut(id)
             && wl.enter_queue(cq)
         {
-            self.lq_mut(lq).waiting += 1;
+            self.lq_mut(lq).pending += 1;
             self.touch(cq, lq);
         }
         if skipped {
@@ -362,7 +362,7 @@ impl Queueing {
         let lq = wl.lq();
         let Some(cq) = wl.leave_queue() else { return };
         self.joint.claims.review = true;
-        self.lq_mut(lq).waiting -= 1;
+        self.lq_mut(lq).pending -= 1;
         let pending = &mut self.cq_mut(cq).pending;
         pending.remove(id);
         if pending.sticky == Some(id) {
@@ -379,13 +379,13 @@ impl Queueing {
             .into_iter()
             .flatten()
             .max();
-        let waiting = s.is_false(cond::REQUEUED);
+        let not_requeued = s.is_false(cond::REQUEUED);
         match until.filter(|&t| t > now) {
             Some(t) => {
                 self.timers.workloads.insert((t, id));
                 false
             }
-            None => !waiting,
+            None => !not_requeued,
         }
     }
 

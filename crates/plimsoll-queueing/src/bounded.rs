@@ -67,19 +67,19 @@ impl Queueing {
         for _ in 0..self.bounded.most {
             let Some((id, how)) = self.dirty.requeue.pop_first() else { return };
             let Some(wl) = self.wl(id) else { continue };
-            let waits = wl.quota().is_none();
+            let is_pending = wl.quota().is_none();
             match how {
                 Again::Recharged => {
                     let (_, specs) = self.adjusted_specs(id);
                     let charge = self.device_charge(id, &specs);
-                    if !waits || self.wl(id).is_none_or(|w| *w.devices() == charge) {
+                    if !is_pending || self.wl(id).is_none_or(|w| *w.devices() == charge) {
                         continue;
                     }
                 }
                 Again::InPlace | Again::Anew | Again::Refreshed => {}
             }
             self.dirty.workloads.insert(id);
-            if !waits {
+            if !is_pending {
                 continue;
             }
             if how > Again::InPlace {

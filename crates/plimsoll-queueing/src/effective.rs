@@ -98,7 +98,7 @@ impl EffectiveWorkload {
         let (old, generation) = (self.obj.status.clone(), self.obj.generation);
         change(&mut Edit { status: &mut self.obj.status, generation, now });
         let mut update = difference(&old, &self.obj)?;
-        (update.id, update.notes, update.bytes) = (write.id, write.notes, write.bytes);
+        (update.id, update.events, update.bytes) = (write.id, write.events, write.bytes);
         self.writes.iter().for_each(|w| update.complete(&w.update, &self.obj.status));
         let update = Box::new(update);
         let observations = observations_of(&old, &self.obj, by, now);

@@ -8,7 +8,7 @@ pub(crate) use explanation::Explanation;
 use super::ids::WorkloadId;
 use super::pending::QueuePosition;
 use super::state::WorkloadInfo;
-use super::{Note, cond, preemption_gates};
+use super::{KubernetesEvent, cond, preemption_gates};
 use crate::Queueing;
 use crate::account::is_admissible;
 use crate::phase::Phase;
@@ -105,8 +105,8 @@ impl Queueing {
         let PendingReason { reason, message, requests } = *next;
         let gated = message == preemption_gates::MESSAGE;
         let event = if gated { "AdmissionGated" } else { reason };
-        let notes = vec![Note { warning: true, reason: event.into(), message: message.clone() }];
-        let written = self.edit(id, now, notes, |edit| {
+        let events = vec![KubernetesEvent { warning: true, reason: event.into(), message: message.clone() }];
+        let written = self.edit(id, now, events, |edit| {
             edit.unset_reservation(explicit, reason, &message);
             if gated {
                 edit.set(cond::BLOCKED_ON_GATES, true, preemption_gates::GATED, &message);

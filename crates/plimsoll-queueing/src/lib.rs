@@ -235,7 +235,7 @@ pub struct AdmissionAttempts {
 
 /// A Kubernetes event to be recorded on the workload of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct KubernetesEvent {
     /// Whether it is a `Warning`.
     pub warning: bool,
     /// Reason, also used as action.
@@ -244,7 +244,7 @@ pub struct Note {
     pub message: String,
 }
 
-impl Note {
+impl KubernetesEvent {
     /// Whether it is recorded on the job, too: why a job is kept out of its queue that Kueue would take in, so that
     /// `kubectl describe` of the job shows it. Kueue's own events stay on the workload.
     pub fn concerns_job(&self) -> bool {
@@ -273,7 +273,7 @@ pub struct WorkloadEvent {
     /// What happened.
     pub cause: RecordCause,
     /// The event.
-    pub note: Note,
+    pub event: KubernetesEvent,
 }
 
 /// Output of queueing: writes and events to be carried out.

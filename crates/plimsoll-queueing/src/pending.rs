@@ -269,7 +269,11 @@ impl Pending {
     /// Puts all inadmissible workloads of LocalQueues for which `allowed` holds back in turn, and forgets which
     /// hashes are skipped. `changed`: their reasons, too, as more changed than what is free. Returns whether anything
     /// moved.
-    pub(crate) fn wake(&mut self, changed: bool, allowed: impl Fn(LocalQueueId) -> bool) -> bool {
+    pub(crate) fn requeue_inadmissible(
+        &mut self,
+        changed: bool,
+        allowed: impl Fn(LocalQueueId) -> bool,
+    ) -> bool {
         if changed {
             self.stopped.clear();
         }
@@ -359,7 +363,7 @@ mod tests {
             (3, Some(QueuePosition::Inadmissible), Some(("NoFit", "too small")))
         );
         assert!(p.check());
-        assert!(p.wake(true, |lq| lq == l(0)));
+        assert!(p.requeue_inadmissible(true, |lq| lq == l(0)));
         assert_eq!(
             (p.position(w(1)), p.position(w(2))),
             (Some(QueuePosition::Active), Some(QueuePosition::Inadmissible))

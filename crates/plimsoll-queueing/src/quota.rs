@@ -74,7 +74,7 @@ impl Queueing {
             expiry: None,
         });
         wl.hold(reservation, total_requests);
-        self.note_evicted(id);
+        self.index_evicted(id);
         self.tas_charge(id, true);
         self.tas.commit();
         self.charge_usage(cq, lq, &usage, admitted, true);
@@ -100,7 +100,7 @@ impl Queueing {
     }
 
     /// Notes at the ClusterQueue in which a workload has quota reserved whether it is evicted.
-    pub(crate) fn note_evicted(&mut self, id: WorkloadId) {
+    pub(crate) fn index_evicted(&mut self, id: WorkloadId) {
         let Some(wl) = self.wl(id) else { return };
         let (Some(cq), evicted) = (self.reserved_in(wl), wl.obj.status.is_true(cond::EVICTED)) else {
             return;

@@ -9,7 +9,7 @@ use super::ids::WorkloadId;
 use super::model::{Admission, AdmissionCheckState, CheckState, StopPolicy, WorkloadStatus};
 use super::phase::{Phase, is_on_hold};
 use super::run_windows::OUTSIDE;
-use super::{Action, Note, cond};
+use super::{Action, KubernetesEvent, cond};
 use crate::Queueing;
 use crate::cycle::assign::why;
 use plimsoll_state::time::Time;
@@ -31,8 +31,8 @@ const KEPT: [&str; 10] = [
     "AdmissionGated",
 ];
 
-fn note(warning: bool, reason: &str, message: impl Into<String>) -> Vec<Note> {
-    vec![Note { warning, reason: reason.to_owned(), message: message.into() }]
+fn event_of(warning: bool, reason: &str, message: impl Into<String>) -> Vec<KubernetesEvent> {
+    vec![KubernetesEvent { warning, reason: reason.to_owned(), message: message.into() }]
 }
 
 impl Queueing {
@@ -93,9 +93,10 @@ impl Queueing {
             if why.is_none() && before == Phase::Pending && !explicit && untold(&wl.obj.status) {
                 return;
             }
-            let mut notes = self.admitted_note(id, now);
-            notes.extend(why.as_ref().and_then(|(reason, message)| self.held_back_note(id, reason, message)));
-            self.edit(id, now, notes, |e| {
+            let mut events = self.admitted_events(id, now);
+            events
+                .extend(why.as_ref().and_then(|(reason, message)| self.held_back_event(id, reason, message)));
+            self.edit(id, now, events, |e| {
                 if let Some((reason, message)) = why {
                     e.set(cond::QUOTA_RESERVED, false, &reason, &message);
                 }
@@ -108,7 +109,7 @@ impl Queueing {
         self.reconcile_holding(id, now);
     }
 
-    fn admitted_note(&self, id: WorkloadId, now: Time) -> Vec<Note> {
+    fn admitted_events(&self, id: WorkloadId, now: Time) -> Vec<KubernetesEvent> {
         let Some(wl) = self.wl(id).filter(|w| Phase::of(&w.obj.status) == Phase::Reserved) else {
             return Vec::new();
         };
@@ -119,7 +120,7 @@ impl Queueing {
         let (Some(a), Some(c)) = (&s.admission, s.condition(cond::QUOTA_RESERVED)) else { return Vec::new() };
         let waited = now.since(c.transition).seconds();
         let queue = &a.cluster_queue;
-        note(
+        event_of(
             false,
             "Admitted",
             format!("Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"),
@@ -127,7 +128,12 @@ impl Queueing {
     }
 
     /// The event for a workload that is kept out of its queue for a reason that Kueue doesn't have, once per reason.
-    pub(crate) fn held_back_note(&self, id: WorkloadId, reason: &str, message: &str) -> Option<Note> {
+    pub(crate) fn held_back_event(
+        &self,
+        id: WorkloadId,
+        reason: &str,
+        message: &str,
+    ) -> Option<KubernetesEvent> {
         let wl = self.wl(id)?;
         let told = wl.obj.status.condition(cond::QUOTA_RESERVED).is_some_and(|c| c.reason == reason);
         let passes = reason == WAITING || reason == OUTSIDE;
@@ -136,7 +142,7 @@ impl Queueing {
                 .dependency_reason(wl)
                 .or_else(|| self.run_window_reason(wl))
                 .is_some_and(|(r, _)| r == reason);
-        (!told && ours).then(|| Note {
+        (!told && ours).then(|| KubernetesEvent {
             warning: !passes,
             reason: reason.to_owned(),
             message: message.to_owned(),
@@ -213,9 +219,9 @@ impl Queueing {
         } else {
             format!("EvictedDueTo{reason}")
         };
-        let notes = if holds { note(false, &full, message) } else { Vec::new() };
+        let events = if holds { event_of(false, &full, message) } else { Vec::new() };
         let deactivated = reason == "Deactivated";
-        self.edit(id, now, notes, |e| {
+        self.edit(id, now, events, |e| {
             if deactivated {
                 e.status.conditions.retain(|c| c.kind != cond::DEACTIVATION_TARGET);
                 e.status.requeue_state = None;
@@ -244,16 +250,16 @@ impl Queueing {
             wl.obj.status.condition(cond::QUOTA_RESERVED).is_some_and(|c| c.reason == "AdmissionGated");
         let explicit = self.config.gates.explicit_status;
         if gate.is_empty() && gated {
-            let notes =
-                note(false, "AdmissionGateCleared", "Admission gate cleared, workload is now admissible");
-            return self.edit(id, now, notes, |e| {
+            let events =
+                event_of(false, "AdmissionGateCleared", "Admission gate cleared, workload is now admissible");
+            return self.edit(id, now, events, |e| {
                 let message = "AdmissionGatedBy cleared, waiting for quota reservation";
                 e.unset_reservation(explicit, "PendingEvaluation", message);
             });
         }
         if !gate.is_empty() && !gated {
-            let notes = note(false, "AdmissionGated", format!("Workload admission is gated by: {gate}"));
-            return self.edit(id, now, notes, |e| {
+            let events = event_of(false, "AdmissionGated", format!("Workload admission is gated by: {gate}"));
+            return self.edit(id, now, events, |e| {
                 e.unset_reservation(explicit, "AdmissionGated", &format!("Admission is gated by: {gate}"));
             });
         }

@@ -245,7 +245,7 @@ impl Queueing {
         };
         Some(QueueStatus {
             active: Some((active, reason.into(), message.into())),
-            pending: lq.waiting,
+            pending: lq.pending,
             // Kueue's cache knows nothing of a LocalQueue whose ClusterQueue is gone.
             reserving: if cq.is_some() { lq.reserving } else { 0 },
             admitted: if cq.is_some() { lq.admitted } else { 0 },

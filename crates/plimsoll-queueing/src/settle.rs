@@ -144,10 +144,10 @@ impl Queueing {
             self.timers.workloads.remove(&(t, id));
             let Some(wl) = self.wl_mut(id) else { continue };
             wl.failures.expire(now);
-            let waits = wl.quota().is_none();
+            let is_pending = wl.quota().is_none();
             self.explain_soon(id, now);
             self.dirty.workloads.insert(id);
-            if waits {
+            if is_pending {
                 self.enqueue(id, false, now);
             }
         }
@@ -267,7 +267,8 @@ impl Queueing {
             }
             self.cq_mut(id).inadmissible_requeues += 1;
             let mut pending = std::mem::take(&mut self.cq_mut(id).pending);
-            let moved = pending.wake(changed, |lq| self.namespace_matches(id, &self.lq(lq).namespace));
+            let moved = pending
+                .requeue_inadmissible(changed, |lq| self.namespace_matches(id, &self.lq(lq).namespace));
             self.cq_mut(id).pending = pending;
             if moved {
                 self.due.tree_of(id);

@@ -15,7 +15,7 @@ use super::model::{Workload, WorkloadKey};
 use super::phase::Phase;
 use super::pod_sets::PodSetResources;
 use super::state::WorkloadInfo;
-use super::{Note, cond};
+use super::{KubernetesEvent, cond};
 use crate::Queueing;
 use plimsoll_state::time::Time;
 
@@ -265,8 +265,9 @@ impl Queueing {
             "Replaced to accommodate a workload (UID: {}, JobUID: {}) due to workload slice aggregation",
             replacement.obj.uid, replacement.obj.job_uid
         );
-        let notes = vec![Note { warning: false, reason: REPLACED.into(), message: message.clone() }];
-        self.edit(id, now, notes, |e| {
+        let events =
+            vec![KubernetesEvent { warning: false, reason: REPLACED.into(), message: message.clone() }];
+        self.edit(id, now, events, |e| {
             e.set(cond::FINISHED, true, REPLACED, &message);
         });
         true

@@ -78,8 +78,8 @@ pub(crate) struct LocalQueueState {
     /// What it consumed, for admission fair sharing.
     pub(crate) consumed_resources: ConsumedResources,
     pub(crate) tracks_consumed: bool,
-    /// How many of them wait in its ClusterQueue.
-    pub(crate) waiting: i32,
+    /// How many of them are pending in its ClusterQueue.
+    pub(crate) pending: i32,
     pub(crate) reserving: i32,
     pub(crate) admitted: i32,
     pub(crate) reserved_usage: BTreeMap<FlavorResource, Exact>,

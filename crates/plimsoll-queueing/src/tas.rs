@@ -288,15 +288,15 @@ impl Queueing {
         }
         let freed = match event {
             ObjectEvent::NodeUpsert(n) => {
-                self.note_node(&n.name, Some(n));
+                self.observe_node(&n.name, Some(n));
                 self.tas.node_changed(&n.name, Some(n.clone()), &mut self.ids)
             }
             ObjectEvent::NodeDelete(name) => {
-                self.note_node(name, None);
+                self.observe_node(name, None);
                 self.tas.node_changed(name, None, &mut self.ids)
             }
             ObjectEvent::PodUpsert(pod) => {
-                self.note_pod(pod);
+                self.observe_pod(pod);
                 let mut usage =
                     amounts(&mut self.ids, &pod_requests(&pod.spec, &PodResourcesOptions::default()));
                 let pods = self.ids.resource("pods");
@@ -404,7 +404,7 @@ impl Queueing {
                     let all = leaf.free_capacity.iter().chain(w).map(|(r, _)| *r);
                     all.into_iter().all(|r| amount_of(&leaf.free_capacity, r) == amount_of(w, r))
                 });
-                assert!(agrees, "{}: room {:?} instead of {want:?}", leaf.id, leaf.free_capacity);
+                assert!(agrees, "{}: free capacity {:?} instead of {want:?}", leaf.id, leaf.free_capacity);
             }
         }
     }
@@ -439,7 +439,7 @@ impl Queueing {
             let agrees = all.all(|r| amount_of(held, r) == amount_of(want, r));
             assert!(agrees, "{key:?}: {held:?} held instead of {want:?}");
         }
-        assert!(sums.is_empty(), "places that are not in the books: {sums:?}");
+        assert!(sums.is_empty(), "places that no slot has: {sums:?}");
     }
 
     /// Charges all workloads that hold places anew.

@@ -6,7 +6,7 @@ use super::model::{
     Admission, AdmissionCheckState, Condition, EvictionCount, PreemptionGateState, RequeueState, Workload,
     WorkloadKey, WorkloadStatus,
 };
-use super::{Note, cond};
+use super::{KubernetesEvent, cond};
 
 /// Changes to the status of one workload: one write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct WorkloadUpdate {
     /// Resources whose amounts are bytes, besides those that Kubernetes knows ([`crate::Config::byte_counters`]).
     pub bytes: Vec<String>,
     /// Events to record once the write is done.
-    pub notes: Vec<Note>,
+    pub events: Vec<KubernetesEvent>,
 }
 
 /// The write that turns `old` into the status `wl` has now; `None` when nothing changed.
@@ -109,7 +109,7 @@ impl WorkloadUpdate {
             key: _,
             uid: _,
             bytes: _,
-            notes: _,
+            events: _,
             resource_requests: _,
             conditions,
             removed_conditions,
@@ -173,7 +173,7 @@ impl WorkloadUpdate {
         keep(&mut self.past_execution_seconds, earlier.past_execution_seconds);
         keep(&mut self.preemption_gates, earlier.preemption_gates);
         keep(&mut self.unhealthy_nodes, earlier.unhealthy_nodes);
-        self.notes.splice(..0, earlier.notes);
+        self.events.splice(..0, earlier.events);
         self.coalesced.splice(..0, earlier.coalesced.into_iter().chain([earlier.id]));
     }
 

@@ -108,13 +108,13 @@ pub fn unwritten(key: &WorkloadKey, error: &str) {
 
 /// An event of a workload whose status is not written: on the preemptor, that it has preempted another one.
 pub fn noted(event: &WorkloadEvent) {
-    let WorkloadEvent { key, cause, note } = event;
+    let WorkloadEvent { key, cause, event } = event;
     match cause {
         RecordCause::Preempted { victim } => {
-            info!(preemptingWorkload = %key, targetWorkload = %victim, detail = note.message, "Preempted");
+            info!(preemptingWorkload = %key, targetWorkload = %victim, detail = event.message, "Preempted");
         }
         RecordCause::SecondPassFailed => {
-            info!(workload = %key, reason = note.reason, detail = note.message, "Event of the workload");
+            info!(workload = %key, reason = event.reason, detail = event.message, "Event of the workload");
         }
     }
 }

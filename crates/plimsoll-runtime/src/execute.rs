@@ -214,10 +214,10 @@ fn pass_on(action: &Action, context: &Context) {
             context.recorder.record(execution::pod_event(pod, note));
         }
         Action::Queueing(QueueAction::Record(event)) => {
-            let WorkloadEvent { key, cause: _, note } = &**event;
+            let WorkloadEvent { key, cause: _, event: recorded } = &**event;
             decisions::noted(event);
             let object = context.cache.get(Kind::Workload, &key.namespace, &key.name);
-            for event in execution::workload_events(key, std::slice::from_ref(note), object.as_deref()) {
+            for event in execution::workload_events(key, std::slice::from_ref(recorded), object.as_deref()) {
                 context.recorder.record(event);
             }
         }

@@ -1,4 +1,4 @@
-use plimsoll_queueing::{Condition, Note, WorkloadKey, WorkloadUpdate, cond};
+use plimsoll_queueing::{Condition, KubernetesEvent, WorkloadKey, WorkloadUpdate, cond};
 use plimsoll_scheduler::{DeviceGrant, ExtendedClaim, PodRef, PreBindWork};
 use plimsoll_state::model::AllocatedDevice;
 use serde_json::json;
@@ -137,14 +137,14 @@ fn a_victim_is_deleted_whatever_became_of_its_condition() {
 
 fn update() -> WorkloadUpdate {
     let why = Condition { kind: cond::QUOTA_RESERVED.into(), status: true, ..Condition::default() };
-    let note = Note { warning: false, reason: "QuotaReserved".into(), message: String::new() };
+    let event = KubernetesEvent { warning: false, reason: "QuotaReserved".into(), message: String::new() };
     WorkloadUpdate {
         id: 7,
         coalesced: vec![5],
         key: WorkloadKey { namespace: "ns".into(), name: "w".into() },
         uid: "u".into(),
         conditions: vec![why],
-        notes: vec![note],
+        events: vec![event],
         ..WorkloadUpdate::default()
     }
 }

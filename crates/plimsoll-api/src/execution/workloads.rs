@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use plimsoll_engine::{Action, Event};
-use plimsoll_queueing::{Action as QueueAction, Event as QueueEvent, Note, WorkloadKey, WorkloadUpdate};
+use plimsoll_queueing::{
+    Action as QueueAction, Event as QueueEvent, KubernetesEvent, WorkloadKey, WorkloadUpdate,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -77,7 +79,7 @@ fn written(update: &WorkloadUpdate, object: Value) -> Step {
     let answer = QueueEvent::Written { key: update.key.clone(), id: update.id, version };
     Step::Done(Box::new(Outcome {
         answers: vec![Event::Queueing(answer)],
-        events: workload_events(&update.key, &update.notes, Some(&object)),
+        events: workload_events(&update.key, &update.events, Some(&object)),
         workload: Some(object),
         failures: Vec::new(),
     }))
@@ -118,7 +120,11 @@ pub(super) fn deactivate(key: WorkloadKey, uid: String) -> Step {
 }
 
 /// Kueue's Events on a workload, and on the jobs that own it where they concern those. `object` is its last seen state.
-pub fn workload_events(key: &WorkloadKey, notes: &[Note], object: Option<&Value>) -> Vec<EventRecord> {
+pub fn workload_events(
+    key: &WorkloadKey,
+    events: &[KubernetesEvent],
+    object: Option<&Value>,
+) -> Vec<EventRecord> {
     let workload = ObjectReference {
         api_version: WORKLOADS.api_version.into(),
         kind: WORKLOADS.kind.into(),
@@ -128,22 +134,22 @@ pub fn workload_events(key: &WorkloadKey, notes: &[Note], object: Option<&Value>
         resource_version: object.map(|o| json::version(o).to_owned()).unwrap_or_default(),
         field_path: String::new(),
     };
-    let mut events = Vec::new();
-    for note in notes {
+    let mut records = Vec::new();
+    for event in events {
         let on = |regarding: ObjectReference| EventRecord {
             regarding,
-            warning: note.warning,
-            reason: note.reason.clone(),
-            action: note.reason.clone(),
-            message: note.message.clone(),
+            warning: event.warning,
+            reason: event.reason.clone(),
+            action: event.reason.clone(),
+            message: event.message.clone(),
             reporting_controller: ADMISSION,
             reporting_instance: String::new(),
         };
-        events.push(on(workload.clone()));
-        let owners = object.filter(|_| note.concerns_job());
+        records.push(on(workload.clone()));
+        let owners = object.filter(|_| event.concerns_job());
         for owner in owners.map_or(&[][..], |o| json::list(o, &["metadata", "ownerReferences"])) {
             let text = |key: &str| json::text(owner, &[key]).to_owned();
-            events.push(on(ObjectReference {
+            records.push(on(ObjectReference {
                 api_version: text("apiVersion"),
                 kind: text("kind"),
                 namespace: key.namespace.clone(),
@@ -153,5 +159,5 @@ pub fn workload_events(key: &WorkloadKey, notes: &[Note], object: Option<&Value>
             }));
         }
     }
-    events
+    records
 }

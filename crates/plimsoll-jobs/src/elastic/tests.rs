@@ -192,7 +192,7 @@ impl Harness {
                 let status = plimsoll_api::kueue::workload_status_patch(object, &u);
                 result = self.patch(Kind::Workload, &key.name, &json!({ "status": status }));
                 self.notes
-                    .extend(u.notes.iter().map(|n| format!("{} {}: {}", key.name, n.reason, n.message)));
+                    .extend(u.events.iter().map(|n| format!("{} {}: {}", key.name, n.reason, n.message)));
             }
             let event = match result {
                 Ok(object) => {

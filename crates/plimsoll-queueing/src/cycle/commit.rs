@@ -12,7 +12,7 @@ use crate::model::{Admission, CheckState, Delayed, PodSetAssignment, QueueingStr
 use crate::pod_sets::looks_at_pods;
 use crate::reserved_nodes;
 use crate::state::WorkloadInfo;
-use crate::{Action, Note, RecordCause, WorkloadEvent, cond};
+use crate::{Action, KubernetesEvent, RecordCause, WorkloadEvent, cond};
 use plimsoll_state::time::{Duration, Time};
 
 /// When a search among flavors starts anew that ended with flavors tried before others gave something back. In Kueue
@@ -135,9 +135,10 @@ impl Queueing {
         let placed = admission.assignments.iter().all(|p| p.delayed != Some(Delayed::Pending));
         let checks = &wl.obj.status.admission_checks;
         let ready = placed && checks.iter().all(|c| c.state == CheckState::Ready);
-        let mut notes = vec![Note { warning: false, reason: "QuotaReserved".into(), message: text }];
+        let mut events =
+            vec![KubernetesEvent { warning: false, reason: "QuotaReserved".into(), message: text }];
         if complete && ready {
-            notes.push(Note {
+            events.push(KubernetesEvent {
                 warning: false,
                 reason: "Admitted".into(),
                 message: format!("Admitted by ClusterQueue {name}, wait time since reservation was 0s"),
@@ -152,7 +153,7 @@ impl Queueing {
             }
         }
         self.add_entry_penalty(id, cq);
-        self.edit(id, now, notes, |edit| {
+        self.edit(id, now, events, |edit| {
             edit.set_reservation(admission);
             match &nodes.decision {
                 Some(NodesDecision::Reserved(places)) => {
@@ -245,7 +246,7 @@ impl Queueing {
             )
         };
         let priorities = format!("; preemptor {}; preemptee {}", of(&preemptor.obj), of(&victim.obj));
-        let told = Note {
+        let told = KubernetesEvent {
             warning: false,
             reason: "PreemptedWorkload".into(),
             message: format!(
@@ -257,17 +258,21 @@ impl Queueing {
         };
         let key = preemptor.obj.key.clone();
         let cause = RecordCause::Preempted { victim: victim.obj.key.clone() };
-        let note = |reason: &str, message: String| Note { warning: false, reason: reason.into(), message };
-        let notes = vec![
-            note("EvictedDueToPreempted", message.clone()),
-            note("Preempted", format!("{message}{priorities}")),
+        let normal = |reason: &str, message: String| KubernetesEvent {
+            warning: false,
+            reason: reason.into(),
+            message,
+        };
+        let events = vec![
+            normal("EvictedDueToPreempted", message.clone()),
+            normal("Preempted", format!("{message}{priorities}")),
         ];
         let preemptor_queue = Some(self.cq(cq).name.clone());
-        self.edit_by(t.id, preemptor_queue, now, notes, |edit| {
+        self.edit_by(t.id, preemptor_queue, now, events, |edit| {
             edit.set(cond::PREEMPTED, true, t.reason.as_str(), &message);
             edit.evict("Preempted", "", &message);
         });
-        self.out.push(Action::Record(Box::new(WorkloadEvent { key, cause, note: told })));
+        self.out.push(Action::Record(Box::new(WorkloadEvent { key, cause, event: told })));
         true
     }
 

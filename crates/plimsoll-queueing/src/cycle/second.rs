@@ -10,7 +10,7 @@ use crate::Queueing;
 use crate::ids::{ClusterQueueId, WorkloadId};
 use crate::model::Admission;
 use crate::state::WorkloadInfo;
-use crate::{Action, CheckState, Note, RecordCause, WorkloadEvent};
+use crate::{Action, CheckState, KubernetesEvent, RecordCause, WorkloadEvent};
 use plimsoll_state::time::{Duration, Time};
 
 /// The longest wait before another attempt, in seconds; the first takes one.
@@ -76,8 +76,8 @@ impl Queueing {
         let key = wl.obj.key.clone();
         let next = attempt.saturating_add(1);
         self.second.0.insert(id, (now.plus(wait(next)), next));
-        let note = Note { warning: true, reason: "SecondPassFailed".into(), message };
-        let event = WorkloadEvent { key, cause: RecordCause::SecondPassFailed, note };
+        let event = KubernetesEvent { warning: true, reason: "SecondPassFailed".into(), message };
+        let event = WorkloadEvent { key, cause: RecordCause::SecondPassFailed, event };
         self.out.push(Action::Record(Box::new(event)));
     }
 
@@ -104,13 +104,13 @@ impl Queueing {
         let (replaced, name) = (!s.unhealthy_nodes.is_empty(), admission.cluster_queue.clone());
         let complete = self.has_all_checks(id, cq, &admission);
         let ready = s.admission_checks.iter().all(|c| c.state == CheckState::Ready);
-        let mut notes = Vec::new();
+        let mut events = Vec::new();
         let explicit = self.config.gates.explicit_status;
         if complete && ready && !replaced {
             let message = format!("Admitted by ClusterQueue {name}, wait time since reservation was 0s");
-            notes.push(Note { warning: false, reason: "Admitted".into(), message });
+            events.push(KubernetesEvent { warning: false, reason: "Admitted".into(), message });
         }
-        self.edit(id, now, notes, |edit| {
+        self.edit(id, now, events, |edit| {
             edit.set_reservation(*admission);
             edit.status.unhealthy_nodes.clear();
             if complete {

@@ -14,24 +14,24 @@ use plimsoll_state::time::Time;
 impl Queueing {
     /// Recomputes the requests of pending workloads.
     pub(super) fn refresh_requests_where(&mut self, which: impl Fn(&Workload) -> bool) {
-        let waiting = self.workloads.iter().filter(|(_, w)| w.quota().is_none() && which(&w.obj));
-        waiting.for_each(|(id, _)| self.dirty.requeue(id, Again::Refreshed));
+        let pending = self.workloads.iter().filter(|(_, w)| w.quota().is_none() && which(&w.obj));
+        pending.for_each(|(id, _)| self.dirty.requeue(id, Again::Refreshed));
     }
 
     /// A workload was seen or changed.
     pub(super) fn workload(&mut self, mut w: Workload, now: Time) {
         self.drop_disabled_fields(&mut w);
         let key = w.key.clone();
-        self.note_holder(&key);
+        self.count_holder_change(&key);
         self.workload_seen(w, now);
-        self.note_holder(&key);
+        self.count_holder_change(&key);
         if let Some(id) = self.workloads.find(&key) {
             self.explain_soon(id, now);
         }
     }
 
     /// A workload changes: if it holds quota, it may be another victim than before.
-    fn note_holder(&mut self, key: &WorkloadKey) {
+    fn count_holder_change(&mut self, key: &WorkloadKey) {
         let wl = self.workloads.find(key).and_then(|id| self.wl(id));
         self.joint.changes += u64::from(wl.is_some_and(|w| w.quota().is_some()));
     }

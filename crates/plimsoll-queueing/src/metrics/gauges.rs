@@ -189,7 +189,7 @@ impl Gauges<'_> {
         let mut out = Vec::new();
         for (id, labels) in self.locals() {
             let turn = active.get(&id).copied().unwrap_or(0);
-            let all = usize::try_from(self.0.lq(id).waiting).unwrap_or(0);
+            let all = usize::try_from(self.0.lq(id).pending).unwrap_or(0);
             for (status, n) in [("active", turn), ("inadmissible", all.saturating_sub(turn))] {
                 let mut labels = labels.clone();
                 labels.push(status.into());

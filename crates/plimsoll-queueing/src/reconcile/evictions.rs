@@ -1,7 +1,7 @@
 //! Evictions of workloads that hold quota: failed checks, stopped queues, pods that are not ready in time, execution
 //! time.
 
-use super::note;
+use super::event_of;
 use crate::Queueing;
 use crate::account::has_failed_checks;
 use crate::cond;
@@ -107,8 +107,8 @@ impl Queueing {
         }
         let wait = backoff(rules.backoff_base, rules.backoff_max, count);
         let message = format!("Exceeded the PodsReady timeout {}", wl.obj.key);
-        let notes = note(false, "EvictedDueToPodsReadyTimeout", message.clone());
-        self.edit(id, now, notes, |e| {
+        let events = event_of(false, "EvictedDueToPodsReadyTimeout", message.clone());
+        self.edit(id, now, events, |e| {
             let state = e.status.requeue_state.get_or_insert_default();
             state.count = count;
             state.requeue_at = state.requeue_at.max(Some(now.plus(wait).truncate_to_second()));
@@ -136,8 +136,8 @@ impl Queueing {
         let rejected = texts(CheckState::Rejected);
         if !rejected.is_empty() {
             let message = message(CheckState::Rejected, &rejected);
-            let notes = note(true, "AdmissionCheckRejected", format!("Deactivated due to {message}"));
-            self.edit(id, now, notes, |e| {
+            let events = event_of(true, "AdmissionCheckRejected", format!("Deactivated due to {message}"));
+            self.edit(id, now, events, |e| {
                 e.set(cond::DEACTIVATION_TARGET, true, "AdmissionCheck", &message);
             });
             return;
@@ -175,8 +175,8 @@ impl Queueing {
             return;
         }
         let reason = "MaximumExecutionTimeExceeded";
-        let notes = note(true, reason, format!("The maximum execution time ({max}s) exceeded"));
-        self.edit(id, now, notes, |e| {
+        let events = event_of(true, reason, format!("The maximum execution time ({max}s) exceeded"));
+        self.edit(id, now, events, |e| {
             e.set(cond::DEACTIVATION_TARGET, true, reason, "exceeding the maximum execution time");
             e.status.past_execution_seconds = None;
         });

@@ -174,8 +174,8 @@ impl Queueing {
                 });
                 let Some((reason, message)) = why else { return false };
                 let explicit = self.config.gates.explicit_status;
-                let notes = self.held_back_note(id, reason, &message).into_iter().collect();
-                self.edit(id, now, notes, |e| {
+                let events = self.held_back_event(id, reason, &message).into_iter().collect();
+                self.edit(id, now, events, |e| {
                     e.unset_reservation(explicit, reason, &message);
                 })
             }

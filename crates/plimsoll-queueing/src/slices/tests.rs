@@ -111,7 +111,7 @@ impl Harness {
                 self.said.extend(
                     u.conditions.iter().map(|c| format!("{name} {}={} {}", c.kind, c.status, c.reason)),
                 );
-                self.said.extend(u.notes.iter().map(|n| format!("{name} {}: {}", n.reason, n.message)));
+                self.said.extend(u.events.iter().map(|n| format!("{name} {}: {}", n.reason, n.message)));
                 events.push(Event::Written { key: u.key.clone(), id: u.id, version: self.version });
                 events.push(Event::WorkloadUpsert(Box::new(w.clone())));
             }

@@ -229,7 +229,7 @@ impl Queueing {
     }
 
     /// Notes that a node was seen, changed, or is gone.
-    pub(super) fn note_node(&mut self, name: &str, new: Option<&Node>) {
+    pub(super) fn observe_node(&mut self, name: &str, new: Option<&Node>) {
         if self.watches_nodes() {
             let taints = self.config.gates.replace_on_taints;
             let old = self.tas.nodes.get(name).map(AsRef::as_ref);
@@ -238,7 +238,7 @@ impl Queueing {
     }
 
     /// Notes that a pod was seen or changed.
-    pub(super) fn note_pod(&mut self, pod: &Pod) {
+    pub(super) fn observe_pod(&mut self, pod: &Pod) {
         if self.watches_nodes() {
             self.tas.health.pod(pod);
         }

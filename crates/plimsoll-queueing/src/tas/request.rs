@@ -36,7 +36,7 @@ pub(crate) type Places = Result<Vec<(usize, TopologyAssignment)>, (usize, Flavor
 const MULTI_KUEUE: &str = "kueue.x-k8s.io/multikueue";
 const PROVISIONING: &str = "kueue.x-k8s.io/provisioning-request";
 
-/// Stands for all flavors in the notes of a cycle; no flavor has this number.
+/// Stands for all flavors where a cycle charges places; no flavor has this number.
 pub(super) const ALL_FLAVORS: FlavorId = FlavorId(u32::MAX);
 
 /// Flavor, what one pod needs, values of the domain, pods there.
@@ -270,7 +270,7 @@ impl<'a> TasView<'a> {
                 let places = self.place_group(tree, &pod_sets, &group, taken, empty);
                 let places = places.map_err(|text| (group[0].index, flavor, text))?;
                 for (r, t) in places {
-                    self.note_taken(taken, &r.one, &t);
+                    self.add_taken(taken, &r.one, &t);
                     found.push((r.index, t));
                 }
             }
@@ -279,7 +279,7 @@ impl<'a> TasView<'a> {
     }
 
     /// Notes places for those that come later.
-    fn note_taken(&self, taken: &mut Map<String, Amounts>, one: &Amounts, t: &TopologyAssignment) {
+    fn add_taken(&self, taken: &mut Map<String, Amounts>, one: &Amounts, t: &TopologyAssignment) {
         for (values, count) in &t.domains {
             let sum = taken.entry(domain_id(values)).or_default();
             super::add_times(sum, one, i64::from(*count));
@@ -313,7 +313,7 @@ impl<'a> TasView<'a> {
             }
             let (whole, new) =
                 self.replace_node(tree, ps, r, old, failed, taken).map_err(|text| (r.index, text))?;
-            self.note_taken(taken, &r.one, &new);
+            self.add_taken(taken, &r.one, &new);
             found.push((r.index, whole));
         }
         Ok(found)

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::testing::{self as engine, Engine};
 use crate::{
     Action, Admission, AdmissionCheck, CheckState, ClusterQueue, Config, Delayed, Event, FlavorQuotas,
-    LocalQueue, Note, PodSet, PodSetUpdate, ResourceFlavor, ResourceGroup, ResourceQuota, Topology,
-    TopologyRequest, Workload, WorkloadKey, cond,
+    KubernetesEvent, LocalQueue, PodSet, PodSetUpdate, ResourceFlavor, ResourceGroup, ResourceQuota,
+    Topology, TopologyRequest, Workload, WorkloadKey, cond,
 };
 use plimsoll_state::model::{
     Container, LabelSelector, Node, Phase, Pod, PodSpec, Resources, Taint, TaintEffect, Toleration,
@@ -81,7 +81,7 @@ pub(super) struct Harness {
     pub(super) nodes: BTreeMap<String, Node>,
     pods: BTreeMap<String, Pod>,
     version: u64,
-    pub(super) notes: Vec<Note>,
+    pub(super) events: Vec<KubernetesEvent>,
     failed_pods: BTreeSet<String>,
     /// Whether no pod can be ended.
     broken: bool,
@@ -103,7 +103,7 @@ impl Harness {
             nodes: BTreeMap::new(),
             pods: BTreeMap::new(),
             version: 1,
-            notes: Vec::new(),
+            events: Vec::new(),
             failed_pods: BTreeSet::new(),
             broken: false,
         };
@@ -208,7 +208,7 @@ impl Harness {
                         u.apply(&mut w.status);
                         self.version += 1;
                         w.version = self.version;
-                        self.notes.extend(u.notes.iter().cloned());
+                        self.events.extend(u.events.iter().cloned());
                         let (key, id, version) = (u.key.clone(), u.id, self.version);
                         answers.push(Event::Written { key, id, version });
                         answers.push(Event::WorkloadUpsert(Box::new(w.clone())));
@@ -216,7 +216,7 @@ impl Harness {
                             answers.push(Event::WorkloadStopped(u.key.clone()));
                         }
                     }
-                    engine::Action::Queueing(Action::Record(event)) => self.notes.push(event.note),
+                    engine::Action::Queueing(Action::Record(event)) => self.events.push(event.event),
                     engine::Action::Queueing(action @ Action::FailPod { .. }) => {
                         let answer = if self.broken { Answer::Failed("no".into()) } else { Answer::Done };
                         if let (Action::FailPod { name, .. }, false) = (&action, self.broken) {
@@ -296,7 +296,7 @@ impl Harness {
     }
 
     fn said(&self, reason: &str) -> Vec<&str> {
-        self.notes.iter().filter(|n| n.reason == reason).map(|n| n.message.as_str()).collect()
+        self.events.iter().filter(|n| n.reason == reason).map(|n| n.message.as_str()).collect()
     }
 }
 
@@ -623,7 +623,7 @@ fn placements_wait_for_provisioning() {
         "false PendingDelayedTopologyRequests: There are pending delayed topology requests"
     );
     w.wait(1);
-    assert!(w.said("SecondPassFailed")[0].contains("allows to fit only 1 out of 4 pod(s)"), "{:?}", w.notes);
+    assert!(w.said("SecondPassFailed")[0].contains("allows to fit only 1 out of 4 pod(s)"), "{:?}", w.events);
     w.add_node("a-1-y", 2);
     w.add_node("a-1-z", 2);
     w.wait(2);

@@ -229,7 +229,7 @@ impl<'a> Harness<'a> {
     /// A write got through: the object changes, and what runs starts or stops.
     fn write(&mut self, update: &WorkloadUpdate, batch: &mut Vec<Event>) {
         let Some(&i) = self.by_key.get(&update.key) else { return };
-        self.server.events(&update.key, update.notes.len(), self.now);
+        self.server.events(&update.key, update.events.len(), self.now);
         self.version += 1;
         let slot = &mut self.slots[i];
         update.apply(&mut slot.workload.status);
