@@ -183,3 +183,115 @@ impl EffectiveWorkload {
         *self.obj = w;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::super::cond;
+    use super::*;
+
+    /// What happens to a workload.
+    #[derive(Clone, Debug)]
+    enum Op {
+        /// A condition is set.
+        Edit(usize, bool, u8),
+        /// The oldest write is carried out.
+        CarryOut,
+        /// The oldest answer comes.
+        Answer,
+        /// The oldest write fails.
+        Fail,
+        /// The watch shows the object.
+        Show,
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            (0..3usize, any::<bool>(), 0..3u8).prop_map(|(kind, status, text)| Op::Edit(kind, status, text)),
+            Just(Op::CarryOut),
+            Just(Op::Answer),
+            Just(Op::Fail),
+            Just(Op::Show),
+        ]
+    }
+
+    /// The API server, and the writes on their way to it.
+    struct Server {
+        shown: Workload,
+        writes: VecDeque<Box<WorkloadUpdate>>,
+        /// Numbers of writes that were carried out, with the versions afterwards.
+        answers: VecDeque<(u64, u64)>,
+    }
+
+    impl Server {
+        fn carry_out(&mut self) {
+            let Some(update) = self.writes.pop_front() else { return };
+            update.apply(&mut self.shown.status);
+            self.shown.version += 1;
+            self.answers.push_back((update.id, self.shown.version));
+        }
+    }
+
+    fn sorted(status: &WorkloadStatus) -> WorkloadStatus {
+        let mut status = status.clone();
+        status.conditions.sort_by(|a, b| a.kind.cmp(&b.kind));
+        status
+    }
+
+    proptest! {
+        #[test]
+        fn the_status_is_what_is_shown_and_the_writes_on_their_way(ops in proptest::collection::vec(op(), 0..60)) {
+            let kinds = [cond::QUOTA_RESERVED, cond::EVICTED, cond::BLOCKED_ON_GATES];
+            let first = Workload { version: 1, ..Workload::default() };
+            let mut server = Server { shown: first.clone(), writes: VecDeque::new(), answers: VecDeque::new() };
+            let mut wl = EffectiveWorkload::new(first);
+            for (id, op) in (1u64..).zip(ops) {
+                match op {
+                    Op::Edit(kind, status, text) => {
+                        let write = WorkloadUpdate { id, ..WorkloadUpdate::default() };
+                        let made = wl.edit(write, None, Time::from_seconds(1), |e| {
+                            e.set(kinds[kind], status, "Reason", &text.to_string());
+                        });
+                        server.writes.extend(made.map(|m| m.update));
+                    }
+                    Op::CarryOut => server.carry_out(),
+                    Op::Answer => {
+                        if let Some((id, version)) = server.answers.pop_front() {
+                            wl.confirm(id, version);
+                        }
+                    }
+                    Op::Fail => {
+                        if let Some(failed) = server.writes.pop_front() {
+                            wl.fail(failed.id);
+                        }
+                    }
+                    Op::Show => {
+                        let mut shown = server.shown.clone();
+                        if shown.version >= wl.version {
+                            wl.show(&mut shown);
+                            wl.replace(shown);
+                        }
+                    }
+                }
+                let mut status = wl.shown().clone();
+                wl.writes.iter().for_each(|w| w.update.apply(&mut status));
+                prop_assert_eq!(sorted(&status), sorted(&wl.status));
+                prop_assert_eq!(wl.base.is_some(), wl.is_unconfirmed());
+            }
+            while !server.writes.is_empty() {
+                server.carry_out();
+            }
+            for (id, version) in std::mem::take(&mut server.answers) {
+                wl.confirm(id, version);
+            }
+            let mut shown = server.shown.clone();
+            wl.show(&mut shown);
+            wl.replace(shown);
+            prop_assert!(!wl.is_unconfirmed());
+            prop_assert_eq!(sorted(&wl.status), sorted(&server.shown.status));
+        }
+    }
+}
