@@ -43,7 +43,7 @@ impl Cluster {
             self.kubelets.machine.forget_pod(uid(&pod));
             return collect(&pod, network);
         }
-        let pods = if self.gangs { gang(pod, network) } else { vec![pod] };
+        let pods = if self.gangs { self.gang(pod, network) } else { vec![pod] };
         for pod in pods {
             if let Ok(view) = serde_json::from_value::<PodView>((*pod).clone()) {
                 self.kubelets.machine.handle_pod(now.0, view);
@@ -100,27 +100,31 @@ impl Cluster {
         self.wake_kubelets(network);
         true
     }
-}
 
-/// The pods of a Job that start together, once all of them have nodes: none before, unless the pod is to go.
-fn gang(pod: Arc<Value>, network: &Network) -> Vec<Arc<Value>> {
-    if deleting(&pod) || text(&pod, &["status", "phase"]) != "Pending" {
-        return vec![pod];
+    /// The pods of a Job that start together, once all that have not succeeded have nodes: none before, unless the pod is to
+    /// go.
+    fn gang(&self, pod: Arc<Value>, network: &Network) -> Vec<Arc<Value>> {
+        if deleting(&pod) || text(&pod, &["status", "phase"]) != "Pending" {
+            return vec![pod];
+        }
+        let Some((job, job_uid)) = owner(&pod) else { return vec![pod] };
+        let pods = network.api.get(Kind::Job, NAMESPACE, job).and_then(|j| j["spec"]["parallelism"].as_u64());
+        let placed = |p: &&Arc<Value>| {
+            owner(p) == Some((job, job_uid))
+                && !deleting(p)
+                && !text(p, &["spec", "nodeName"]).is_empty()
+                && text(p, &["status", "phase"]) != "Failed"
+        };
+        let mut placed: Vec<Arc<Value>> = network.api.all(Kind::Pod).filter(placed).cloned().collect();
+        // Those that succeeded are done, though they may have gone with their nodes.
+        let there = |done: &&String| placed.iter().any(|p| uid(p) == done.as_str());
+        let gone = self.succeeded.get(job_uid).map_or(0, |done| done.iter().filter(|d| !there(d)).count());
+        if ((placed.len() + gone) as u64) < pods.unwrap_or(1) {
+            return Vec::new();
+        }
+        placed.retain(|p| text(p, &["status", "phase"]) == "Pending");
+        placed
     }
-    let Some((job, job_uid)) = owner(&pod) else { return vec![pod] };
-    let pods = network.api.get(Kind::Job, NAMESPACE, job).and_then(|j| j["spec"]["parallelism"].as_u64());
-    let placed = |p: &&Arc<Value>| {
-        owner(p) == Some((job, job_uid))
-            && !deleting(p)
-            && !text(p, &["spec", "nodeName"]).is_empty()
-            && text(p, &["status", "phase"]) != "Failed"
-    };
-    let mut placed: Vec<Arc<Value>> = network.api.all(Kind::Pod).filter(placed).cloned().collect();
-    if (placed.len() as u64) < pods.unwrap_or(1) {
-        return Vec::new();
-    }
-    placed.retain(|p| text(p, &["status", "phase"]) == "Pending");
-    placed
 }
 
 /// Deletes a pod whose node is gone; it has failed then (Kubernetes `pkg/controller/podgc/gc_controller.go`,
