@@ -36,6 +36,9 @@ pub struct Config {
     /// Least time between two writes of why the same workload waits: where the reason changes with everything that
     /// happens, or alternates between flavors, the latest is written then. Zero, as in Kueue: none.
     pub explain_every: Duration,
+    /// Joint admission: how many pods may be placed past a workload that waits for nodes before it claims some, as a multiple of
+    /// its own pods; those of a lower priority count that many times. Zero: it claims them at once. [`OVERTAKING`] unless there is a reason.
+    pub overtaking: usize,
     /// LocalQueues with metrics.
     pub local_queue_metrics: LocalQueueMetrics,
     /// Feature gates that decide something.
@@ -43,6 +46,9 @@ pub struct Config {
     /// Rules about workloads; `None`: Kueue's alone.
     pub policy: Option<Arc<dyn WorkloadPolicy>>,
 }
+
+/// The usual [`Config::overtaking`]: with it gangs rarely have to claim nodes, and none starves.
+pub const OVERTAKING: usize = 4;
 
 /// Which LocalQueues have metrics (`metrics.localQueueMetrics`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

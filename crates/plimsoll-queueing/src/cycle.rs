@@ -5,6 +5,7 @@
 //! needs. Its result is a [`Plan`]: the simulation is undone before the plan is committed.
 
 pub(crate) mod assign;
+mod claimants;
 mod claims;
 mod commit;
 mod dry_runs;

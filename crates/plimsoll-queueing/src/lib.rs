@@ -75,7 +75,7 @@ mod update;
 
 pub use config::{
     AdmissionFairSharing, Config, CounterSource, DeviceMapping, FairSharing, FairStrategy, Gates,
-    LocalQueueMetrics, Transformation, WaitForPodsReady,
+    LocalQueueMetrics, OVERTAKING, Transformation, WaitForPodsReady,
 };
 pub use dependencies::DEPENDENCIES_MET;
 pub use dra::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};

@@ -158,6 +158,7 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
     };
     let namespace = raw.namespace.as_deref().filter(|n| !n.is_empty()).unwrap_or(own_namespace);
     let mut queueing = Config {
+        overtaking: plimsoll_queueing::OVERTAKING,
         fair_sharing: fair_sharing(raw.fair_sharing.as_ref(), old, &mut errors),
         admission_fair_sharing: admission_fair_sharing(raw.admission_fair_sharing.as_ref(), &mut errors),
         ..Config::default()

@@ -177,6 +177,42 @@ fn what_victims_leave_is_kept_until_they_are_gone() {
     assert_eq!(w.reason("other").0, "WaitingForNodes");
 }
 
+/// While its victims leave a flavor, a workload preempts none in another one.
+#[test]
+fn one_that_waits_for_its_victims_preempts_no_others() {
+    let mut queue = preempting("c", &[("f", 8), ("g", 8)]);
+    queue.fungibility.try_next_when_can_preempt = true;
+    let mut w = World::with_queues(true, Config::default(), &[queue]);
+    w.node_of("n0", 2, "f");
+    w.node_of("n1", 2, "g");
+    (0..4).for_each(|i| w.submit(&format!("s{i}"), 1, 1));
+    assert_eq!(w.bound.len(), 4);
+    w.lingers = true;
+    w.submit_to("c", "high", 10, vec![pod_set("main", 1, 1)]);
+    assert_eq!(w.preempted.len(), 1, "{:?}", w.preempted);
+    // Others come and go meanwhile.
+    w.submit("later", 1, 1);
+    w.run();
+    assert_eq!(w.preempted.len(), 1, "{:?}", w.preempted);
+    w.let_go();
+    assert!(w.bound.contains("high-0"), "{:?}", w.reason("high"));
+    assert_eq!(w.preempted.len(), 1, "{:?}", w.preempted);
+}
+
+/// Of workloads of one priority those go that lose the least work where only nodes are missing.
+#[test]
+fn the_smallest_loss_is_preempted_for_nodes() {
+    let queue = preempting("c", &[("f", 1_000)]);
+    let mut w = World::with_queues(true, Config::default(), &[queue]);
+    w.node("n0", 8);
+    w.submit("single", 1, 1);
+    w.submit("gang", 7, 1);
+    assert_eq!(w.bound.len(), 8);
+    w.now += 60;
+    w.submit_to("c", "high", 10, vec![pod_set("main", 1, 1)]);
+    assert_eq!(w.preempted, ["single"], "Kueue's order would take the gang, which was admitted last");
+}
+
 #[test]
 fn quota_and_nodes_are_preempted_for_together() {
     // Quota for five; a victim that frees quota on the wrong node doesn't help.

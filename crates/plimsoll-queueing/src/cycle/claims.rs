@@ -8,12 +8,16 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::Cycle;
 use super::assign::{Mode, PodSetFlavors, why};
+use super::claimants::Claimant;
 use super::entry::Entry;
 use super::joint::all_can_be_reserved;
+use super::victim::Target;
 use crate::Queueing;
+use crate::cond;
 use crate::ids::{ClusterQueueId, FlavorId, SchedulingHashId, WorkloadId};
 use crate::model::{PodSetAssignment, WorkloadKey};
 use crate::pending::{QueuePosition, Rank};
@@ -30,6 +34,8 @@ pub(crate) struct NodeClaim {
     scheduling_hash: SchedulingHashId,
     flavors: BTreeSet<FlavorId>,
     pods: Vec<(Pod, usize)>,
+    /// The workloads that were preempted for it, by UID.
+    victims: Vec<(Arc<str>, Target)>,
     /// Where the pods will be; lifted between cycles.
     plan: DryRunId,
     /// On which nodes that is.
@@ -57,6 +63,8 @@ impl ClaimRank {
 #[derive(Debug, Default)]
 pub(crate) struct NodeClaims {
     by_rank: BTreeMap<ClaimRank, NodeClaim>,
+    /// Workloads that wait for nodes and claim none yet, in the order of queues.
+    pub(super) claimants: BTreeMap<Rank, Claimant>,
     /// Claims that were impossible, and the version of the nodes then.
     impossible: (u64, BTreeSet<(SchedulingHashId, BTreeSet<FlavorId>)>),
     /// Whether one may have lost its reason.
@@ -123,7 +131,7 @@ impl NodeClaims {
     }
 
     /// The place of a workload among claims.
-    fn rank_of(&self, state: &Queueing, id: WorkloadId) -> Option<ClaimRank> {
+    pub(super) fn rank_of(&self, state: &Queueing, id: WorkloadId) -> Option<ClaimRank> {
         let own = ClaimRank::new(state.rank(state.wl(id)?, id), true);
         let preempts = self.by_rank.contains_key(&own);
         Some(ClaimRank { preempts: Reverse(preempts), ..own })
@@ -263,6 +271,7 @@ impl Cycle<'_> {
 
     /// A workload does not wait for nodes any more.
     pub(super) fn drop_claim(&mut self, id: WorkloadId) {
+        self.claims.forget_claimant(id);
         if self.claims.is_empty() {
             return;
         }
@@ -275,7 +284,9 @@ impl Cycle<'_> {
 
     /// Claims nodes for an entry that got no quota, if it waits for nodes, too.
     pub(super) fn claim_or_drop(&mut self, e: &Entry) {
-        if e.awaits_nodes {
+        if self.awaited_victims(e.id).is_some() {
+            // What they leave is claimed.
+        } else if e.awaits_nodes {
             self.claim_nodes(e);
         } else {
             self.drop_claim(e.id);
@@ -293,7 +304,12 @@ impl Cycle<'_> {
         }
         let (hash, key) = (wl.scheduling_hash(), wl.obj.key.clone());
         let Some(rank) = self.claims.rank_of(&self.state, e.id) else { return };
-        for (flavors, pods) in self.claims_wanted(e) {
+        let wanted = self.claims_wanted(e);
+        let flavors = wanted.iter().flat_map(|(flavors, _)| flavors).copied().collect();
+        if !self.claims.by_rank.contains_key(&rank) && !self.claim_is_due(e, &rank.rank, flavors) {
+            return;
+        }
+        for (flavors, pods) in wanted {
             let Some(nodes) = self.nodes.as_mut() else { return };
             let claims = &mut self.claims;
             claims.forget_older(nodes.whole_version());
@@ -308,7 +324,8 @@ impl Cycle<'_> {
             let known = own.is_some();
             claims.by_rank.range(&rank..).rev().for_each(|(_, claim)| nodes.lift(claim.plan));
             let current = nodes.node_version();
-            let (changed, own) = own.map_or((false, None), |c| (c.nodes != current, Some(c.plan)));
+            let (changed, own, victims) =
+                own.map_or((false, None, Vec::new()), |c| (c.nodes != current, Some(c.plan), c.victims));
             own.filter(|_| changed).into_iter().for_each(|plan| nodes.end(plan));
             let Some(plan) = nodes.plan(self.now, &key, &pods, own.filter(|_| !changed)) else {
                 claims.impossible.1.insert((hash, flavors));
@@ -320,7 +337,7 @@ impl Cycle<'_> {
             };
             let (version, on) = (nodes.capacity_version(), nodes.planned_on(plan));
             let (cq, scheduling_hash, nodes) = (e.cq, hash, current);
-            let claim = NodeClaim { cq, scheduling_hash, flavors, pods, plan, on, version, nodes };
+            let claim = NodeClaim { cq, scheduling_hash, flavors, pods, victims, plan, on, version, nodes };
             self.insert_claim(&rank, claim, known);
             return;
         }
@@ -356,10 +373,36 @@ impl Cycle<'_> {
         own.into_iter().for_each(|c| nodes.end(c.plan));
         let rank = ClaimRank { preempts: Reverse(true), ..before };
         let (on, version, nodes) = (nodes.planned_on(run), nodes.capacity_version(), nodes.node_version());
-        let cq = e.cq;
-        let claim = NodeClaim { cq, scheduling_hash, flavors, pods, plan: run, on, version, nodes };
+        let uid = |t: &Target| Some((Arc::clone(self.state.wl(t.id)?.uid()), *t));
+        let (cq, victims) = (e.cq, e.targets.iter().filter_map(uid).collect());
+        let claim = NodeClaim { cq, scheduling_hash, flavors, pods, victims, plan: run, on, version, nodes };
         self.insert_claim(&rank, claim, known);
         true
+    }
+
+    /// What a workload waits for that others were preempted for, while some of them are still leaving: the flavors that it has
+    /// claimed, and those who hold quota still.
+    pub(super) fn awaited_victims(&mut self, id: WorkloadId) -> Option<(BTreeSet<FlavorId>, Vec<Target>)> {
+        let rank = self.claims.rank_of(&self.state, id).filter(|r| r.preempts.0)?;
+        let claim = self.claims.by_rank.get(&rank)?;
+        let leaving = |(uid, t): &&(Arc<str>, Target)| {
+            let w = self.state.wl(t.id).filter(|w| w.uid() == uid);
+            w.is_some_and(|w| w.quota().is_some() && w.obj.status.is_true(cond::EVICTED))
+        };
+        let targets: Vec<Target> = claim.victims.iter().filter(leaving).map(|(_, t)| *t).collect();
+        let flavors = claim.flavors.clone();
+        if targets.is_empty() {
+            // Their quota is free already, and their pods are on their way.
+            let blockers = self.nodes.as_mut()?.blockers(claim.plan).filter(|b| !b.is_empty())?;
+            let holds = |key| {
+                let id = self.state.workloads.find(key)?;
+                self.state.wl(id)?.quota()
+            };
+            if blockers.iter().any(|key| holds(key).is_some()) {
+                return None;
+            }
+        }
+        Some((flavors, targets))
     }
 
     /// The flavors of an assignment, and the pods with what those add.

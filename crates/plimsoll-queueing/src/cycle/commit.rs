@@ -29,7 +29,7 @@ impl Queueing {
         if idle {
             return;
         }
-        if changed.claims_dropped {
+        if changed.claims_dropped || changed.claim_due {
             self.requeue_awaiting_nodes();
         }
         if changed.claimed {

@@ -44,6 +44,7 @@ impl Cycle<'_> {
             return reserved;
         }
         self.drop_claim(e.id);
+        self.count_overtaking(e);
         self.replan_these(&overtaken);
         if let Some(rank) = rank {
             self.replan_claims_after(&rank);

@@ -59,6 +59,8 @@ pub(super) struct NodesPlan {
 pub(super) struct ClaimsChanged {
     /// One ended: workloads that wait for nodes are requeued.
     pub(super) claims_dropped: bool,
+    /// A workload has been overtaken often enough to claim nodes.
+    pub(super) claim_due: bool,
     /// One is new: entries that fitted without it come again.
     pub(super) claimed: bool,
 }

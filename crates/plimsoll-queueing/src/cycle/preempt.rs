@@ -79,8 +79,9 @@ pub(crate) struct CachedSearch {
     targets: Vec<Target>,
 }
 
-/// Whether it is evicted already, whether it is in the preemptor's ClusterQueue, priority, since when, UID.
-type CandidateKey<'w> = (Reverse<bool>, bool, i64, Reverse<Time>, &'w str);
+/// Whether it is evicted already, whether it is in the preemptor's ClusterQueue, priority, the work that would be lost where
+/// that decides, since when, UID.
+type CandidateKey<'w> = (Reverse<bool>, bool, i64, i128, Reverse<Time>, &'w str);
 
 /// How many searches are remembered.
 const MAX_SEARCHES: usize = 16;
@@ -182,6 +183,9 @@ impl Cycle<'_> {
     }
 
     fn search_targets(&mut self, need: &PreemptionContext) -> Vec<Target> {
+        if let Some(targets) = self.awaited_targets(need) {
+            return targets;
+        }
         let search = Arc::clone(&self.strategies.candidates);
         for within_budgets in [true, false] {
             let mark = self.state.mark();
@@ -279,7 +283,15 @@ impl Cycle<'_> {
             .filter(|c| c.status)
             .map_or(Time(i64::MAX), |c| c.transition);
         let own = self.state.reserved_in(w) == Some(cq);
-        (Reverse(evicted), own, w.obj.effective_priority(), Reverse(reserved), w.uid())
+        let lost = if self.node_search.only_nodes { self.work_lost(w) } else { 0 };
+        (Reverse(evicted), own, w.obj.effective_priority(), lost, Reverse(reserved), w.uid())
+    }
+
+    /// What a workload has done since it was admitted, in pods times nanoseconds: that is lost when it is preempted.
+    fn work_lost(&self, w: &WorkloadInfo) -> i128 {
+        let admitted = w.obj.status.condition(cond::ADMITTED).filter(|c| c.status);
+        let ran = admitted.map_or(0, |c| self.now.since(c.transition).0.max(0));
+        w.total_requests().iter().map(|t| i128::from(t.count)).sum::<i128>() * i128::from(ran)
     }
 
     /// LocalQueues of the same ClusterQueue that used more come first.

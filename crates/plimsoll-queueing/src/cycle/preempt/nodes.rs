@@ -10,6 +10,7 @@ use crate::cycle::Cycle;
 use crate::cycle::assign::{Assignment, FlavorAssignment, Mode, Possibility, Search};
 use crate::cycle::dry_runs::Choice;
 use crate::cycle::joint::all_can_be_reserved;
+use crate::cycle::victim::Target;
 use crate::ids::{ClusterQueueId, FlavorResource, WorkloadId};
 use crate::model::{Admission, PodSetAssignment, PreemptionPolicy, WorkloadKey};
 use crate::tas::TasRequests;
@@ -36,6 +37,9 @@ pub(in crate::cycle) struct NodeSearch {
     within_budgets: bool,
     /// Whether one was left out for that.
     spared: bool,
+    /// Whether quota is enough and only nodes are missing: Kueue knows no such search, and those go first whose work is the
+    /// smallest loss.
+    pub(super) only_nodes: bool,
     /// Whether there was quota for the present assignment without some victims, and there were not enough nodes.
     pub(in crate::cycle) lacked: bool,
     /// Where the pods of the preemptor fit once the victims have left, and for which assignment; lifted.
@@ -98,7 +102,9 @@ impl Cycle<'_> {
         }
         let node = self.state.cq(s.cq).node?;
         let (admission, own) = self.admission_tried(s, tried)?;
-        let search = self.victim_search(s, own, has_quota);
+        // One that waits for its victims searches among those only: that says nothing about others.
+        let waits = self.awaited_victims(s.id).is_some();
+        let search = self.victim_search(s, own, has_quota).filter(|_| !waits);
         if let Some(lacked) = search.as_ref().and_then(|search| self.failed_before(search)) {
             self.node_search.lacked |= lacked;
             return None;
@@ -107,6 +113,13 @@ impl Cycle<'_> {
         let never_preempts = |(p, _): &(Pod, usize)| p.spec.preemption_policy == PodPreemptionPolicy::Never;
         // Quota is preempted whatever the pods say, as in Kueue.
         if has_quota && nodes.pods.iter().any(never_preempts) {
+            return None;
+        }
+        if has_quota && !waits && self.waits_for_claims(s.id, &nodes) {
+            self.node_search.lacked = true;
+            if let Some(search) = search {
+                self.remember_failure(search, true);
+            }
             return None;
         }
         let mut usage = assumed.to_vec();
@@ -136,6 +149,25 @@ impl Cycle<'_> {
         }
         let own = targets.iter().any(|t| self.state.cq_holding(t.id) == Some(s.cq));
         Some(if own { Possibility::Preempt } else { Possibility::Reclaim })
+    }
+
+    /// Whether there is capacity for the pods, and only claims before this workload keep it: what is kept free for one is no
+    /// reason to preempt another.
+    fn waits_for_claims(&mut self, id: WorkloadId, needed: &NodesNeeded) -> bool {
+        let Some(rank) = self.claims.rank_of(&self.state, id) else { return false };
+        let before = self.claims.before(&rank);
+        if before.is_empty() {
+            return false;
+        }
+        self.lift_these(&before);
+        let fits = self.nodes.as_mut().is_some_and(|nodes| {
+            let run = nodes.dry_run(self.now, &needed.key, &[]).0;
+            let fits = nodes.extend(self.now, run, &needed.key, &needed.pods);
+            nodes.end(run);
+            fits
+        });
+        self.restore_these(&before);
+        fits
     }
 
     /// The pairs that resource groups without a flavor so far could still choose: who holds them may be in the way too.
@@ -170,11 +202,12 @@ impl Cycle<'_> {
 
     /// Begins a search; whether the need fits without any victim, once pods that are being deleted are gone.
     pub(super) fn begin_node_search(&mut self, need: &PreemptionContext, within_budgets: bool) -> bool {
+        self.node_search.only_nodes = need.nodes.is_some() && self.quota_need_fits(need, true);
         let (Some(_), Some(nodes)) = (&need.nodes, self.nodes.as_mut()) else { return false };
         self.node_search.within_budgets = within_budgets;
         self.node_search.spared = false;
         nodes.take_out(None);
-        self.quota_need_fits(need, true) && self.nodes_fit(need)
+        self.node_search.only_nodes && self.nodes_fit(need)
     }
 
     /// Ends a search, `found` or in vain; whether it has to be repeated without regard to budgets.
@@ -192,6 +225,28 @@ impl Cycle<'_> {
             nodes.put_back(None);
         }
         !found && self.node_search.spared && self.node_search.within_budgets
+    }
+
+    /// The victims that a workload waits for, if with them it fits: it preempts no others, and none in other flavors, until they
+    /// have left. `None`: it waits for none, or they are not enough any more.
+    pub(super) fn awaited_targets(&mut self, need: &PreemptionContext) -> Option<Vec<Target>> {
+        need.nodes.as_ref()?;
+        let (flavors, targets) = self.awaited_victims(need.id)?;
+        if need.frs.iter().any(|fr| !flavors.contains(&self.state.ids.parts(*fr).0)) {
+            return Some(Vec::new());
+        }
+        let mark = self.state.mark();
+        let mut fits = self.begin_node_search(need, false);
+        if !fits {
+            for t in &targets {
+                self.state.simulate_workload_removal(t.id);
+                self.take_out_nodes(need, t.id);
+            }
+            fits = self.need_fits(need, true);
+        }
+        self.end_node_search(need, fits && !targets.is_empty());
+        self.state.rollback(mark);
+        fits.then_some(targets)
     }
 
     /// Takes the pods of a candidate out.
