@@ -11,8 +11,16 @@ use crate::api::{Change, Kind, is_true, list, name_of, text};
 /// How long a gang may have nodes for a part of its pods while the others are on their way.
 const BINDING: Duration = Duration::from_seconds(10);
 
-/// Sizes of gangs that are reported together: the largest of each.
-pub const CLASSES: [i64; 4] = [1, 8, 32, 64];
+/// How long a job waited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Its pods.
+    pub pods: i64,
+    /// Its WorkloadPriorityClass.
+    pub priority: String,
+    /// Between its creation and the last start of its pods.
+    pub waited: Duration,
+}
 
 /// A pod that is on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +35,7 @@ struct Placed {
 struct Gang {
     created: Time,
     pods: i64,
+    priority: String,
     placed: BTreeMap<String, Placed>,
     succeeded: i64,
     /// Until when its CPUs are counted.
@@ -90,6 +99,7 @@ impl Measure {
         let gang = self.gangs.entry(name_of(job).1).or_insert_with(|| Gang {
             created: now,
             pods,
+            priority: text(job, &["metadata", "labels", "kueue.x-k8s.io/priority-class"]).to_owned(),
             placed: BTreeMap::new(),
             succeeded: 0,
             counted: now,
@@ -155,19 +165,14 @@ impl Measure {
         }
     }
 
-    /// Waits between creation and the last start of the jobs that are done, shortest first, by the classes of
-    /// [`CLASSES`].
-    pub fn waits(&self) -> Vec<Vec<Duration>> {
-        let mut out = vec![Vec::new(); CLASSES.len()];
-        for gang in self.gangs.values().filter(|g| g.done) {
-            let class = CLASSES.iter().position(|most| gang.pods <= *most).unwrap_or(CLASSES.len() - 1);
-            let wait = gang.started.map(|at| at.since(gang.created));
-            if let Some(waits) = out.get_mut(class) {
-                waits.extend(wait);
-            }
-        }
-        out.iter_mut().for_each(|waits| waits.sort_unstable());
-        out
+    /// How long the jobs that are done waited between creation and their last start.
+    pub fn waits(&self) -> Vec<Wait> {
+        let done = self.gangs.values().filter(|g| g.done);
+        let wait = |g: &Gang| {
+            let waited = g.started?.since(g.created);
+            Some(Wait { pods: g.pods, priority: g.priority.clone(), waited })
+        };
+        done.filter_map(wait).collect()
     }
 
     /// Jobs, and those that are done.

@@ -159,6 +159,7 @@ impl Process {
         let queueing = plimsoll_queueing::Config {
             fair_sharing: settings.fair_sharing.then(FairSharing::default),
             watch_nodes: settings.topology,
+            overtaking: settings.overtaking,
             explain_every: Duration::from_millis(settings.explain_every),
             device_mappings: settings.devices.then(device_mapping).into_iter().collect(),
             // Devices count, and nothing covers them.

@@ -1,6 +1,7 @@
 //! Scenarios from seeds. In every scenario each job fits into its queue as planned, so that all that is left at the end
 //! has to run once the faults have ended.
 
+use plimsoll_queueing::OVERTAKING;
 use plimsoll_state::rng::Rng;
 
 use super::{
@@ -61,7 +62,9 @@ pub fn generate(seed: u64, profile: Profile) -> Scenario {
     let calm = at + rng.range(0, 20_000);
     let crash_after = rng.chance(200).then(|| u64::try_from(rng.range(1, 800)).unwrap_or(1));
     let ending = ending(&mut rng);
-    let settings = Settings { standby: rng.chance(400), ..settings };
+    // Every second seed, so that other draws stay as they were.
+    let overtaking = if seed.is_multiple_of(2) { OVERTAKING } else { 0 };
+    let settings = Settings { standby: rng.chance(400), overtaking, ..settings };
     let bounds = Bounds::default();
     let mut scenario =
         Scenario { seed, settings, faults, plan, calm, crash_after, ending, bounds, operations };
@@ -78,6 +81,7 @@ fn settings(rng: &mut Rng) -> Settings {
         topology,
         placement,
         joint: placement && rng.chance(500),
+        overtaking: 0,
         // With 0, which the product never sets, a waiting workload may alternate between two explanations for ever.
         explain_every: [50, 1_000][rng.below(2) as usize],
         pods_ready,

@@ -1,6 +1,7 @@
 //! Scenarios of joint admission with bounds, from seeds: what scenarios of [`generate`](super::generate()) seldom draw, or
 //! have no bound for.
 
+use plimsoll_queueing::OVERTAKING;
 use plimsoll_state::rng::Rng;
 
 use super::{
@@ -87,7 +88,13 @@ impl Jobs {
 }
 
 fn settings() -> Settings {
-    Settings { placement: true, joint: true, explain_every: 50, ..Settings::default() }
+    Settings {
+        placement: true,
+        joint: true,
+        overtaking: OVERTAKING,
+        explain_every: 50,
+        ..Settings::default()
+    }
 }
 
 fn single(cpus: i64, runs: i64) -> JobSpec {
@@ -122,7 +129,7 @@ fn waiting(seed: u64, rng: &mut Rng) -> Scenario {
         at += pause;
     }
     let plan = Plan { queues: vec![queue([1_000; 2]), queue([1_000; 2])], nodes, ..Plan::default() };
-    jobs.scenario(seed, plan, Bounds { waited: [(2, RUNS + SLACK)].into(), ..Bounds::default() })
+    jobs.scenario(seed, plan, Bounds { waited: [(2, 2 * RUNS + SLACK)].into(), ..Bounds::default() })
 }
 
 /// Nodes full of single jobs, with more waiting, and gangs of higher priority now and then. In one of three scenarios quota

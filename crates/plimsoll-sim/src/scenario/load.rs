@@ -19,8 +19,9 @@ const PAUSE: i64 = 18_000;
 /// Time between two failures of nodes, and how long a node is gone.
 const FAILURES: (i64, i64) = (15 * MINUTE, 10 * MINUTE);
 
-/// The load of a seed with so many jobs, with or without joint admission.
-pub fn mixed(seed: u64, jobs: usize, joint: bool) -> Scenario {
+/// The load of a seed with so many jobs, with or without joint admission. `overtaking`: how many pods are placed past a workload
+/// before it claims nodes, as a multiple of its own.
+pub fn mixed(seed: u64, jobs: usize, joint: bool, overtaking: usize) -> Scenario {
     let mut rng = Dice::new(seed).about("load").rng();
     let nominal = NODES as i64 * CPUS / 4;
     let quota = Quota { nominal, ..Quota::default() };
@@ -47,6 +48,7 @@ pub fn mixed(seed: u64, jobs: usize, joint: bool) -> Scenario {
         settings: Settings {
             placement: true,
             joint,
+            overtaking,
             explain_every: 1_000,
             pods_ready: 5 * MINUTE,
             flavored: true,

@@ -72,6 +72,9 @@ pub struct Settings {
     pub placement: bool,
     /// Joint admission.
     pub joint: bool,
+    /// Joint admission: how many pods are placed past a workload before it claims nodes, as a multiple of its own.
+    #[serde(skip_serializing_if = "is_none_at_all")]
+    pub overtaking: usize,
     /// Least time between two explanations of one workload.
     pub explain_every: i64,
     /// `waitForPodsReady.timeout`; 0: off.
@@ -102,6 +105,11 @@ pub struct Settings {
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
 const fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+const fn is_none_at_all(number: &usize) -> bool {
     *number == 0
 }
 
