@@ -6,7 +6,6 @@ pub mod content;
 pub mod convert;
 pub mod crds;
 pub mod device_cel;
-pub mod duration;
 pub mod event;
 pub mod execution;
 pub mod json;

@@ -3,6 +3,8 @@
 //! serde stops at the first error. Here that error is noted, the part it is about is taken out, and decoding begins
 //! again with the rest. As in Go, `null` is the same as a field that is not there.
 
+pub(crate) mod fields;
+
 use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -26,18 +28,27 @@ pub fn parse(text: &str) -> Result<Value, ConfigError> {
 }
 
 /// Decodes what can be decoded; the texts of everything else go to `errors`, each with its path below `path`.
-pub fn decode<T: DeserializeOwned + Default>(mut value: Value, path: &str, errors: &mut Vec<String>) -> T {
-    for _ in 0..MOST {
+pub fn decode<T: DeserializeOwned + Default>(value: Value, path: &str, errors: &mut Vec<String>) -> T {
+    let (decoded, broken) = lenient(value);
+    errors.extend(broken.into_iter().map(|error| error.text(path)));
+    decoded
+}
+
+/// What can be decoded, and what is wrong with the rest.
+fn lenient<T: DeserializeOwned + Default>(mut value: Value) -> (T, Vec<Error>) {
+    let mut errors = Vec::new();
+    while errors.len() < MOST {
         let error = match T::deserialize(Node(&value)) {
-            Ok(decoded) => return decoded,
+            Ok(decoded) => return (decoded, errors),
             Err(error) => error,
         };
-        errors.push(error.text(path));
-        if !error.take_out(&mut value) {
+        let taken_out = error.take_out(&mut value);
+        errors.push(error);
+        if !taken_out {
             break;
         }
     }
-    T::default()
+    (T::default(), errors)
 }
 
 /// Errors of decoding, then those of values that don't follow from them.
@@ -59,7 +70,7 @@ fn follows(error: &str, broken: &[String]) -> bool {
 }
 
 /// A step from a value to a part of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Field(String),
     Key(String),
@@ -78,6 +89,14 @@ struct Error {
 impl Error {
     fn new(text: String) -> Self {
         Self { path: Vec::new(), unknown: false, text }
+    }
+
+    fn unknown(field: &str, known: &[&str]) -> Self {
+        let text = match nearest(field, known.iter().copied()) {
+            Some(name) => format!("did you mean {name:?}?"),
+            None => format!("known fields: {}", known.join(", ")),
+        };
+        Self { path: vec![Step::Field(field.to_owned())], unknown: true, text }
     }
 
     fn within(mut self, step: Step) -> Self {
@@ -147,11 +166,7 @@ impl de::Error for Error {
     }
 
     fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
-        let text = match nearest(field, known.iter().copied()) {
-            Some(name) => format!("did you mean {name:?}?"),
-            None => format!("known fields: {}", known.join(", ")),
-        };
-        Self { path: vec![Step::Field(field.to_owned())], unknown: true, text }
+        Self::unknown(field, known)
     }
 }
 

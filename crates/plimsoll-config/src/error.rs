@@ -83,8 +83,7 @@ pub fn check_kind(
 
 /// `Unsupported value: "x": supported values: "a", "b"` (apimachinery's `field.NotSupported`).
 pub fn unsupported(value: &str, supported: &[&str]) -> String {
-    let quoted: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
-    format!("Unsupported value: {value:?}: supported values: {}", quoted.join(", "))
+    plimsoll_scheduler::framework::ArgsError::not_supported("", value, supported).message
 }
 
 /// The name that was meant, where one is close: other case, or one or two letters wrong.

@@ -147,13 +147,6 @@ impl Reloads {
     }
 }
 
-/// Whether the pods of a PodGroup are scheduled together.
-pub(crate) fn wants_groups(profile: &Profile) -> bool {
-    use plimsoll_scheduler::ExtensionPoint::{Permit, PlacementGenerate, PreEnqueue};
-    profile.plugins.any(PlacementGenerate)
-        || [PreEnqueue, Permit].into_iter().any(|at| profile.plugins.enabled(at, "GangScheduling"))
-}
-
 /// What tells one state of a file from another without reading it: length, time of change, number of the file.
 type State = Option<(u64, SystemTime, u64)>;
 
@@ -207,7 +200,7 @@ pub(crate) async fn run(
         seen = now;
         let problem = match reading.profiles {
             Err(why) => Some(why),
-            Ok(profiles) if !gangs && profiles.iter().any(wants_groups) => Some(
+            Ok(profiles) if !gangs && profiles.iter().any(|p| p.plugins.schedules_pod_groups()) => Some(
                 "PodGroups are watched only from a start with a plugin on that schedules them".to_owned(),
             ),
             Ok(profiles) => match inbox.reload(profiles).await {

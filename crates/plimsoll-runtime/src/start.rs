@@ -281,7 +281,7 @@ impl Runtime {
     pub fn start(api: &Api, settings: &Settings, cache: Cache, claim: &Claim) -> std::io::Result<Self> {
         let roles = settings.roles;
         let nodes = settings.watches_nodes();
-        let gangs = settings.place.profiles.iter().any(reload::wants_groups);
+        let gangs = settings.place.profiles.iter().any(|p| p.plugins.schedules_pod_groups());
         let resources = ingest::resources(roles, gangs, nodes, &settings.jobs);
         let stop = CancellationToken::new();
         let supervisor = Supervisor::new(stop.clone());

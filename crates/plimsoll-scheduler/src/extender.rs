@@ -2,7 +2,9 @@
 
 use super::PodRef;
 use super::cluster::{Cluster, PodId};
-use super::framework::{AssumedPod, BindResult, ExtensionPoint, Incoming, Plugin, PluginId, RemoteCall};
+use super::framework::{
+    AssumedPod, BindResult, EXTENDERS, ExtensionPoint, Incoming, Plugin, Registration, RemoteCall,
+};
 use plimsoll_state::time::Duration;
 use std::sync::Arc;
 
@@ -92,12 +94,15 @@ pub enum ExtenderAnswer {
     Bound,
 }
 
-/// Number under which extenders reject, in every scheduler.
-pub(crate) const EXTENDERS_ID: PluginId = PluginId::FIRST;
+/// How the extender of this number in the configuration is registered: in every profile, under the name of all extenders.
+pub(crate) fn registration(number: usize, extender: &Extender) -> Registration {
+    let extender = extender.clone();
+    Registration::new(EXTENDERS, &[], move |_, _| Box::new(ExtenderPlugin::new(number, extender.clone())))
+}
 
 /// An extender as a plugin of every profile. Any event may make a pod schedulable that it rejected.
 #[derive(Debug)]
-pub(crate) struct ExtenderPlugin {
+struct ExtenderPlugin {
     number: usize,
     name: Arc<str>,
     extender: Extender,
@@ -105,7 +110,7 @@ pub(crate) struct ExtenderPlugin {
 
 impl ExtenderPlugin {
     /// The extender of this number in the configuration.
-    pub fn new(number: usize, extender: Extender) -> Self {
+    fn new(number: usize, extender: Extender) -> Self {
         Self { number, name: extender.url_prefix.as_str().into(), extender }
     }
 

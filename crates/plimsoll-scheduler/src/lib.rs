@@ -56,6 +56,7 @@ pub use framework::{
     UserPlugins, UserSet,
 };
 pub use hints::Seen;
+pub use plugins::{FitArgs, ResourceWeight, StrategyKind};
 pub use queue::{Backoff, QueueCounts};
 pub use record::{FailureReason, Note, RecordCause};
 

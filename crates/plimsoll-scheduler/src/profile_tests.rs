@@ -14,7 +14,7 @@ fn placement(disabled: &[&str]) -> Scheduler {
     let off = UserSet { disabled: disabled.iter().map(|n| (*n).to_owned()).collect(), ..UserSet::default() };
     let user = UserPlugins { points: vec![("preScore".to_owned(), off)], ..UserPlugins::default() };
     let profile = Profile {
-        plugins: PluginSet::new(&Registry::in_tree(), &user, crate::FeatureGates::default()).expect("valid"),
+        plugins: PluginSet::new(&Registry::in_tree(), &user, &crate::FeatureGates::default()).expect("valid"),
         ..Profile::default()
     };
     Scheduler::new(Config { profiles: vec![profile], ..Config::default() })

@@ -150,7 +150,7 @@ mod tests {
     fn weighted(weight: i32) -> Vec<Profile> {
         let mut user = UserPlugins::default();
         user.multi_point.enabled.push(PluginRef { name: "ImageLocality".to_owned(), weight });
-        let plugins = PluginSet::new(&Registry::in_tree(), &user, FeatureGates::default()).expect("valid");
+        let plugins = PluginSet::new(&Registry::in_tree(), &user, &FeatureGates::default()).expect("valid");
         vec![Profile { plugins, ..Profile::default() }]
     }
 

@@ -2,10 +2,10 @@
 
 use super::PreBindWork;
 use super::cluster::{Cluster, PodId};
-use super::extender::{EXTENDERS_ID, Extender, ExtenderPlugin};
+use super::extender::{self, Extender};
 use super::framework::{
-    AssumedPod, Counts, EXTENDERS, ExtensionPoint, Handle, Incoming, PermitResult, Plugin, PluginId,
-    PluginNames, Profile, RemoteCall, Status, WaitingPods,
+    AssumedPod, Counts, ExtensionPoint, Handle, Incoming, PermitResult, Plugin, PluginId, PluginNames,
+    Profile, Registration, RemoteCall, Status, WaitingPods,
 };
 use plimsoll_state::intern::{Interner, Sym};
 use plimsoll_state::time::Duration;
@@ -61,34 +61,31 @@ impl Runner {
         strings: &mut Interner,
         before: Option<&PluginNames>,
     ) -> Vec<Self> {
+        let number = |(number, extender)| extender::registration(number, extender);
+        let extenders: Vec<Registration> = extenders.iter().enumerate().map(number).collect();
         let mut names = before.cloned().unwrap_or_default();
-        names.add(&EXTENDERS.into());
-        for plugin in profiles.iter().flat_map(|p| p.plugins.all()) {
+        let in_profiles = profiles.iter().flat_map(|p| p.plugins.all());
+        in_profiles.map(|plugin| &**plugin).chain(&extenders).for_each(|plugin| {
             names.add(plugin.shared_name());
-        }
+        });
         let names = Arc::new(names);
-        profiles.iter().map(|p| Self::new(p.clone(), &names, extenders, strings)).collect()
+        profiles.iter().map(|p| Self::new(p.clone(), &names, &extenders, strings)).collect()
     }
 
     fn new(
         profile: Profile,
         names: &Arc<PluginNames>,
-        extenders: &[Extender],
+        extenders: &[Registration],
         strings: &mut Interner,
     ) -> Self {
         let mut plugins: Vec<Made> = Vec::new();
         let mut by_id = vec![None; names.len()];
-        let mut push = |id: PluginId, plugin: Arc<dyn Plugin>| {
+        let in_profile = profile.plugins.all();
+        for plugin in in_profile.into_iter().map(|plugin| &**plugin).chain(extenders) {
+            let Some(id) = names.get(plugin.name()) else { continue };
             by_id[id.index()].get_or_insert(plugins.len());
-            plugins.push(Made { id, plugin });
-        };
-        for plugin in profile.plugins.all() {
-            if let Some(id) = names.get(plugin.name()) {
-                push(id, plugin.make(&profile.args, &mut Handle::new(id, plugin.name(), strings)).into());
-            }
-        }
-        for (number, extender) in extenders.iter().enumerate() {
-            push(EXTENDERS_ID, Arc::new(ExtenderPlugin::new(number, extender.clone())));
+            let handle = &mut Handle::new(id, plugin.name(), strings);
+            plugins.push(Made { id, plugin: plugin.make(&profile.args, handle).into() });
         }
         let remote: Vec<usize> = (plugins.len() - extenders.len()..plugins.len()).collect();
         let at = |point: ExtensionPoint| -> Vec<(usize, i64)> {
@@ -118,8 +115,7 @@ impl Runner {
             post_bind: indices(ExtensionPoint::PostBind),
             placement_generate: indices(ExtensionPoint::PlacementGenerate).first().copied(),
             placement_score: at(ExtensionPoint::PlacementScore),
-            schedules_pod_groups: profile.plugins.any(ExtensionPoint::PlacementGenerate)
-                || plugins.iter().any(|p| p.plugin.schedules_pod_groups()),
+            schedules_pod_groups: profile.plugins.schedules_pod_groups(),
             plugins,
             by_id,
             profile,

@@ -1,5 +1,7 @@
 //! Time as the engine sees it: integer nanoseconds, always an argument.
 
+use crate::cast::whole;
+
 /// A point in time: nanoseconds since the Unix epoch. Negative before 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub i64);
@@ -57,6 +59,39 @@ impl Duration {
         self.0.div_euclid(SECOND)
     }
 
+    /// A span as Go writes it (`time.ParseDuration`): `1h30m`, `500ms`, `0`; `None`: it is no span.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "0" {
+            return Some(Self::ZERO);
+        }
+        let (sign, mut rest) = match text.strip_prefix('-') {
+            Some(r) => (-1, r),
+            None => (1, text.strip_prefix('+').unwrap_or(text)),
+        };
+        if rest.is_empty() {
+            return None;
+        }
+        let mut nanos = 0i64;
+        while !rest.is_empty() {
+            let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+            let number: f64 = rest[..end].parse().ok()?;
+            rest = &rest[end..];
+            let unit_end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+            let unit = match &rest[..unit_end] {
+                "ns" => 1.0,
+                "us" | "µs" | "μs" => 1e3,
+                "ms" => 1e6,
+                "s" => 1e9,
+                "m" => 60e9,
+                "h" => 3600e9,
+                _ => return None,
+            };
+            nanos = nanos.checked_add(whole(number * unit))?;
+            rest = &rest[unit_end..];
+        }
+        Some(Self(sign * nanos))
+    }
+
     /// The span as Go prints it: `5m0s`, `1.5s`, `20ms`, `0s`.
     pub fn go_text(self) -> String {
         let sign = if self.0 < 0 { "-" } else { "" };
@@ -112,6 +147,24 @@ mod tests {
         ];
         for (nanos, want) in cases {
             assert_eq!(Duration(nanos).go_text(), want);
+        }
+    }
+
+    #[test]
+    fn durations_are_read_as_go_does() {
+        let table = [
+            ("1h0m0s", Some(3600.0)),
+            ("1.5s", Some(1.5)),
+            ("500ms", Some(0.5)),
+            ("0", Some(0.0)),
+            ("-3s", Some(-3.0)),
+            ("3", None),
+            ("", None),
+            ("s", None),
+            ("1x", None),
+        ];
+        for (text, want) in table {
+            assert_eq!(Duration::parse(text).map(|d| d.0 as f64 / 1e9), want, "{text:?}");
         }
     }
 }

@@ -118,9 +118,11 @@ fn scheduler(way: &(&str, &str, Registry, Option<String>), nodes: usize) -> Sche
     let (mut user, mut args) = (UserPlugins::default(), Args::default());
     if !name.is_empty() {
         user.multi_point.enabled.push(PluginRef { name: (*name).to_owned(), weight: 1 });
-        args.others.extend(text.clone().map(|text| ((*name).to_owned(), text)));
+        if let Some(text) = text {
+            args.set_json(name, text.clone());
+        }
     }
-    let mut plugins = PluginSet::new(registry, &user, FeatureGates::default()).unwrap();
+    let mut plugins = PluginSet::new(registry, &user, &FeatureGates::default()).unwrap();
     plugins.restrict(&args);
     let profiles = vec![Profile { plugins, args, ..Profile::default() }];
     let mut scheduler = Scheduler::new(Config { profiles, decisions_per_step: 1, ..Config::default() });

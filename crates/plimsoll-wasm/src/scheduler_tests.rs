@@ -62,12 +62,12 @@ fn with_config(config: &Value, files: BTreeMap<String, Vec<u8>>) -> Result<Sched
             })
         })?;
         user.multi_point.enabled.push(PluginRef { name: name.to_owned(), weight: 1000 });
-        args.others.insert(name.to_owned(), text);
+        args.set_json(name, text);
     }
     // Guests bind first.
     user.multi_point.disabled.push("DefaultBinder".to_owned());
     user.multi_point.enabled.push(PluginRef { name: "DefaultBinder".to_owned(), weight: 1 });
-    let mut plugins = PluginSet::new(&registry, &user, FeatureGates::default()).unwrap();
+    let mut plugins = PluginSet::new(&registry, &user, &FeatureGates::default()).unwrap();
     plugins.restrict(&args);
     let profile = Profile { plugins, args, ..Profile::default() };
     let mut scheduler = Scheduler::new(Config { profiles: vec![profile], ..Config::default() });
@@ -360,8 +360,8 @@ fn what_was_checked_is_what_runs_and_failures_are_counted() {
     assert_eq!(registry.get("mine").unwrap().check_args(&args.to_string()), Some(Ok(())));
     let (mut user, mut profile_args) = (UserPlugins::default(), Args::default());
     user.multi_point.enabled.push(PluginRef { name: "mine".to_owned(), weight: 1 });
-    profile_args.others.insert("mine".to_owned(), args.to_string());
-    let mut plugins = PluginSet::new(&registry, &user, FeatureGates::default()).unwrap();
+    profile_args.set_json("mine", args.to_string());
+    let mut plugins = PluginSet::new(&registry, &user, &FeatureGates::default()).unwrap();
     plugins.restrict(&profile_args);
     let profile = Profile { plugins, args: profile_args, ..Profile::default() };
     let mut s = Scheduler::new(Config { profiles: vec![profile], ..Config::default() });

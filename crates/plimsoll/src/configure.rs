@@ -58,7 +58,7 @@ pub fn settings(files: &Files, roles: Roles) -> anyhow::Result<Settings> {
         errors.push(e);
         config::scheduler::Gates::default()
     });
-    match placement(files, gates) {
+    match placement(files, &gates) {
         Ok((place, client, plugins)) => {
             (settings.place, settings.placement_client, settings.plugins) = (place, client, plugins);
         }
@@ -120,7 +120,7 @@ fn told(files: &Files, settings: &Settings) {
 
 type Placement = (plimsoll_scheduler::Config, Option<config::ClientConnection>, Option<Source>);
 
-fn placement(files: &Files, gates: config::scheduler::Gates) -> anyhow::Result<Placement> {
+fn placement(files: &Files, gates: &config::scheduler::Gates) -> anyhow::Result<Placement> {
     let Some(path) = &files.scheduler_config else { return Ok((gates.default_config(), None, None)) };
     let named = format!("--scheduler-config {}", path.display());
     let text = text(path).with_context(|| named.clone())?;
@@ -132,13 +132,12 @@ fn placement(files: &Files, gates: config::scheduler::Gates) -> anyhow::Result<P
 }
 
 /// Reads the file and the files of its plugins again when one of them changes.
-fn follow(path: &Path, text: &str, gates: config::scheduler::Gates, modules: Modules) -> Source {
-    let path = path.to_owned();
-    let counted = modules.clone();
+fn follow(path: &Path, text: &str, gates: &config::scheduler::Gates, modules: Modules) -> Source {
+    let (path, gates, counted) = (path.to_owned(), gates.clone(), modules.clone());
     let source = Source::new(&watched(&path, text), move || {
         let read = self::text(&path);
         let files = watched(&path, read.as_deref().unwrap_or_default());
-        let read = read.and_then(|text| with_plugins(&text, gates, &modules));
+        let read = read.and_then(|text| with_plugins(&text, &gates, &modules));
         let named = || format!("--scheduler-config {}", path.display());
         let profiles = read.with_context(named).map(|(_, place)| place.profiles);
         Reading { files, profiles: profiles.map_err(|e| format!("{e:#}")) }
@@ -152,7 +151,7 @@ fn watched(path: &Path, text: &str) -> Vec<PathBuf> {
     std::iter::once(path.to_owned()).chain(plugins).collect()
 }
 
-fn with_plugins(text: &str, gates: config::scheduler::Gates, modules: &Modules) -> anyhow::Result<Plugins> {
+fn with_plugins(text: &str, gates: &config::scheduler::Gates, modules: &Modules) -> anyhow::Result<Plugins> {
     let registry = plugins(text, modules)?;
     let place = config::scheduler::read_with_registry(text, gates, &registry)?;
     Ok((registry, place))
@@ -167,7 +166,7 @@ type Plugins = (plimsoll_scheduler::Registry, plimsoll_scheduler::Config);
 pub fn scheduler(file: Option<&Path>, gates: &str) -> anyhow::Result<Plugins> {
     let gates = config::scheduler::Gates::parse(gates).context("--scheduler-feature-gates")?;
     let Some(path) = file else { return Ok((plimsoll_plugins::registry(), gates.default_config())) };
-    let read = text(path).and_then(|text| with_plugins(&text, gates, &Modules::default()));
+    let read = text(path).and_then(|text| with_plugins(&text, &gates, &Modules::default()));
     read.with_context(|| format!("--scheduler-config {}", path.display()))
 }
 
@@ -180,7 +179,7 @@ pub fn beside_default(
     gates: &str,
 ) -> anyhow::Result<(plimsoll_scheduler::Config, plimsoll_scheduler::Config)> {
     let gates = config::scheduler::Gates::parse(gates).context("--scheduler-feature-gates")?;
-    let (_, with) = with_plugins(text, gates, &Modules::default())?;
+    let (_, with) = with_plugins(text, &gates, &Modules::default())?;
     Ok((gates.default_config(), with))
 }
 
@@ -208,7 +207,7 @@ pub fn check(bytes: &[u8], gates: &str, guest_config: &str) -> anyhow::Result<Fi
         Some("Configuration") => queueing(text, false).map(|_| File::Queueing),
         // Others are refused with the kinds that can be read.
         _ => {
-            with_plugins(text, gates, &Modules::default()).map(|(_, place)| File::Scheduler(Box::new(place)))
+            with_plugins(text, &gates, &Modules::default()).map(|(_, place)| File::Scheduler(Box::new(place)))
         }
     }
 }

@@ -63,24 +63,6 @@ pub fn pod_spec_from_value(value: &serde_json::Value) -> std::result::Result<Pod
     spec(decode_value("PodSpec", value)?)
 }
 
-/// A node affinity from its JSON form.
-///
-/// # Errors
-/// When it is malformed or has an unknown operator.
-pub fn node_affinity_from_value(
-    value: &serde_json::Value,
-) -> std::result::Result<NodeAffinity, ConvertError> {
-    node_affinity(decode_value("NodeAffinity", value)?)
-}
-
-/// A topology spread constraint from its JSON form.
-///
-/// # Errors
-/// When it is malformed, or a field has a value that can't be understood.
-pub fn spread_from_value(value: &serde_json::Value) -> std::result::Result<SpreadConstraint, ConvertError> {
-    spread(decode_value("TopologySpreadConstraint", value)?)
-}
-
 fn spec(raw: lean::PodSpec) -> Result<PodSpec> {
     let resources = raw.resources;
     let (pod_requests, pod_limits) = match resources {
@@ -215,7 +197,7 @@ fn policy(field: &str, text: Option<&str>, default: bool) -> Result<bool> {
     }
 }
 
-/// A spread constraint; also used for `defaultConstraints` in the configuration.
+/// A spread constraint.
 fn spread(raw: lean::Spread) -> Result<SpreadConstraint> {
     Ok(SpreadConstraint {
         max_skew: raw.max_skew.unwrap_or(0),

@@ -71,7 +71,7 @@ impl Reader {
     /// A Go duration of at least `least`.
     fn duration(&mut self, field: &str, value: &Value, least: Duration) -> Duration {
         const FORM: &str = "use a duration such as 8h, 90m or 1h30m";
-        let read = value.as_str().and_then(crate::duration::parse);
+        let read = value.as_str().and_then(Duration::parse);
         let detail = match read {
             None => format!("not a duration; {FORM}"),
             Some(d) if d < least && least > Duration::ZERO => format!("must be longer than zero; {FORM}"),

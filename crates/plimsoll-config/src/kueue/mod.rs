@@ -25,7 +25,6 @@ pub use super::ConfigError;
 use super::check_kind;
 use super::selector::LabelSelector as WireSelector;
 use super::{ClientConnection, NEGATIVE, decode};
-use plimsoll_api::duration::parse as duration;
 use plimsoll_api::quantity::Quantity;
 
 /// A configuration, with defaults filled in.
@@ -134,7 +133,7 @@ impl Errors {
 
     fn duration(&mut self, field: &str, text: Option<&String>) -> Option<Duration> {
         let text = text?;
-        let parsed = duration(text);
+        let parsed = Duration::parse(text);
         match parsed {
             None => self
                 .add(field, format!("Invalid value: {text:?}: must be a duration such as 90s, 5m or 1h30m")),

@@ -1,7 +1,6 @@
 //! HTTP extenders: section `extenders` (`pkg/scheduler/apis/config/types.go`, type `Extender`).
 
 use super::wire;
-use plimsoll_api::duration::parse as duration;
 use plimsoll_scheduler::{Extender, ExtenderTls, Profile};
 use plimsoll_state::Duration;
 
@@ -50,7 +49,7 @@ pub(super) fn validate(list: &[wire::Extender], errors: &mut Vec<String>) {
         }
         binders += usize::from(set(&e.bind_verb));
         if let Some(text) = e.http_timeout.as_deref()
-            && duration(text).is_none()
+            && Duration::parse(text).is_none()
         {
             errors.push(format!(
                 "{path}.httpTimeout: Invalid value: {text:?}: must be a duration such as 90s, 5m or 1h30m"
@@ -87,7 +86,7 @@ pub(super) fn read(list: Vec<wire::Extender>, profiles: &mut [Profile]) -> Vec<E
         .collect();
     if !ignored.is_empty() {
         for profile in profiles {
-            profile.args.fit.ignored_resources.clone_from(&ignored);
+            profile.args.ignore_resources(ignored.clone());
         }
     }
     let mut out: Vec<Extender> = list.into_iter().map(one).collect();
@@ -112,7 +111,7 @@ fn one(raw: wire::Extender) -> Extender {
             files: [tls.cert_file, tls.key_file, tls.ca_file].map(text),
             data: [tls.cert_data, tls.key_data, tls.ca_data].map(text),
         },
-        timeout: raw.http_timeout.as_deref().and_then(duration).filter(|d| d.0 > 0).unwrap_or(TIMEOUT),
+        timeout: raw.http_timeout.as_deref().and_then(Duration::parse).filter(|d| d.0 > 0).unwrap_or(TIMEOUT),
         node_cache_capable: raw.node_cache_capable.unwrap_or(false),
         managed_resources: raw.managed_resources.into_iter().flatten().filter_map(|r| r.name).collect(),
         ignorable: raw.ignorable.unwrap_or(false),

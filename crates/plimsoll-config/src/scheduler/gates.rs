@@ -47,34 +47,36 @@ const KNOWN: [(&str, bool); 39] = [
     ("WorkloadWithJob", false),
 ];
 
-/// The gates that can be set; all others have to keep their defaults.
-const SETTABLE: [&str; 3] = ["GangScheduling", "GenericWorkload", "TopologyAwareWorkloadScheduling"];
+/// Gates that need other ones (upstream `defaultKubernetesFeatureGateDependencies`).
+const DEPENDENCIES: [(&str, &str); 2] =
+    [("GangScheduling", "GenericWorkload"), ("TopologyAwareWorkloadScheduling", "GenericWorkload")];
 
-/// Feature gates that placement knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gates {
-    /// `GangScheduling`, which needs `GenericWorkload`: PodGroups, off by default.
-    pub gang_scheduling: bool,
-    /// `TopologyAwareWorkloadScheduling`, which needs `GenericWorkload`: placements of PodGroups, off by default.
-    pub topology_aware_workload_scheduling: bool,
+/// Feature gates that placement knows: those of the in-tree plugins' registrations, and what these depend on. All are off by
+/// default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gates(FeatureGates);
+
+/// Whether a gate can be set; all others have to keep their defaults.
+fn is_settable(gate: &str, registry: &Registry) -> bool {
+    let needs = |other: &str| DEPENDENCIES.contains(&(other, gate));
+    registry.feature_gates().any(|known| known == gate || needs(known))
 }
 
 impl Gates {
     /// Reads `Name=true,Other=false`.
     ///
     /// # Errors
-    /// For unknown gates, values that are not booleans, gates that can't be set here, and GangScheduling or
-    /// TopologyAwareWorkloadScheduling without GenericWorkload.
+    /// For unknown gates, values that are not booleans, gates that can't be set here, and gates without those they need.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let mut errors = Vec::new();
-        let mut set = [false; SETTABLE.len()];
+        let (mut set, registry) = (FeatureGates::default(), Registry::in_tree());
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             let Some((name, value)) = part.split_once('=') else {
                 errors.push(format!("missing bool value for {part}"));
                 continue;
             };
             let (name, value) = (name.trim(), value.trim());
-            let Some((_, default)) = KNOWN.iter().find(|(n, _)| *n == name) else {
+            let Some((gate, default)) = KNOWN.iter().find(|(n, _)| *n == name) else {
                 let hint = match nearest(name, KNOWN.iter().map(|(n, _)| *n)) {
                     Some(near) => format!(": did you mean {near}?"),
                     None => String::new(),
@@ -93,46 +95,38 @@ impl Gates {
                     continue;
                 }
             };
-            match SETTABLE.iter().position(|n| *n == name) {
-                Some(i) => set.iter_mut().skip(i).take(1).for_each(|s| *s = on),
-                None if on == *default => {}
-                None => errors.push(format!("feature gate {name}={on} is not supported by Plimsoll")),
+            match is_settable(gate, &registry) {
+                true => set.set(gate, on),
+                false if on == *default => {}
+                false => errors.push(format!("feature gate {name}={on} is not supported by Plimsoll")),
             }
         }
-        let [gang_scheduling, generic_workload, topology_aware_workload_scheduling] = set;
-        let dependent = [
-            ("GangScheduling", gang_scheduling),
-            ("TopologyAwareWorkloadScheduling", topology_aware_workload_scheduling),
-        ];
-        for (name, _) in dependent.into_iter().filter(|(_, on)| *on && !generic_workload) {
-            errors.push(format!(
-                "{name} is enabled, but depends on features that are disabled: [GenericWorkload]"
-            ));
+        for (gate, needed) in DEPENDENCIES {
+            if set.enabled(gate) && !set.enabled(needed) {
+                errors.push(format!(
+                    "{gate} is enabled, but depends on features that are disabled: [{needed}]"
+                ));
+            }
         }
-        if errors.is_empty() {
-            Ok(Self { gang_scheduling, topology_aware_workload_scheduling })
-        } else {
-            Err(ConfigError::Invalid(errors))
-        }
+        if errors.is_empty() { Ok(Self(set)) } else { Err(ConfigError::Invalid(errors)) }
     }
 
     /// The gates that change which plugins run.
-    pub(super) const fn plugins(self) -> FeatureGates {
-        let Self { gang_scheduling, topology_aware_workload_scheduling } = self;
-        FeatureGates { gang_scheduling, topology_aware_workload_scheduling }
+    pub(super) const fn plugins(&self) -> &FeatureGates {
+        &self.0
     }
 
     /// The profile of a configuration that names none.
-    pub(super) fn default_profile(self) -> Profile {
-        match PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), self.plugins()) {
+    pub(super) fn default_profile(&self, registry: &Registry) -> Profile {
+        match PluginSet::new(registry, &UserPlugins::default(), self.plugins()) {
             Ok(plugins) => Profile { plugins, ..Profile::default() },
             Err(_) => Profile::default(),
         }
     }
 
     /// What is configured without a file.
-    pub fn default_config(self) -> Config {
-        Config { profiles: vec![self.default_profile()], ..Config::default() }
+    pub fn default_config(&self) -> Config {
+        Config { profiles: vec![self.default_profile(&Registry::in_tree())], ..Config::default() }
     }
 }
 
@@ -168,7 +162,7 @@ mod tests {
         ];
         for (text, want) in cases {
             match (Gates::parse(text), want) {
-                (Ok(got), Ok(want)) => assert_eq!(got.gang_scheduling, want, "{text}"),
+                (Ok(got), Ok(want)) => assert_eq!(got.plugins().enabled("GangScheduling"), want, "{text}"),
                 (Err(got), Err(want)) => assert!(got.to_string().contains(want), "{text}: {got}"),
                 (got, want) => panic!("{text}: {got:?}, expected {want:?}"),
             }
@@ -177,20 +171,20 @@ mod tests {
 
     #[test]
     fn the_gate_adds_the_plugin_to_the_defaults() {
-        let has = |gates: Gates, text: &str| {
+        let has = |gates: &Gates, text: &str| {
             let config = super::super::read_with(text, gates).expect("valid");
             let plugins = &config.profiles[0].plugins;
             [ExtensionPoint::PreEnqueue, ExtensionPoint::Permit].map(|p| plugins.enabled(p, "GangScheduling"))
         };
         let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
-        let on = Gates { gang_scheduling: true, ..Gates::default() };
+        let (off, on) = (Gates::default(), Gates(["GangScheduling"].into_iter().collect()));
         let disabled =
             format!("{head}profiles:\n- plugins: {{permit: {{disabled: [{{name: GangScheduling}}]}}}}\n");
         let named =
             format!("{head}profiles:\n- plugins: {{multiPoint: {{enabled: [{{name: GangScheduling}}]}}}}\n");
-        assert_eq!(has(Gates::default(), head), [false, false]);
-        assert_eq!(has(on, head), [true, true]);
-        assert_eq!(has(on, &disabled), [true, false]);
-        assert_eq!(has(on, &named), [true, true], "replaced in place");
+        assert_eq!(has(&off, head), [false, false]);
+        assert_eq!(has(&on, head), [true, true]);
+        assert_eq!(has(&on, &disabled), [true, false]);
+        assert_eq!(has(&on, &named), [true, true], "replaced in place");
     }
 }

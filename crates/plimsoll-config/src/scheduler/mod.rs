@@ -1,12 +1,9 @@
 //! `KubeSchedulerConfiguration` of `kubescheduler.config.k8s.io/v1`
 //! (<https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/>).
 
-mod affinity;
 mod args;
-mod errors;
 mod extenders;
 mod gates;
-mod spread;
 mod validate;
 mod wire;
 
@@ -30,14 +27,14 @@ const EXPECTED: &str =
 /// # Errors
 /// When it is malformed, of another kind, or has fields or values that upstream refuses.
 pub fn read(text: &str) -> Result<Config, ConfigError> {
-    read_with(text, Gates::default())
+    read_with(text, &Gates::default())
 }
 
 /// The same with feature gates.
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_with(text: &str, gates: Gates) -> Result<Config, ConfigError> {
+pub fn read_with(text: &str, gates: &Gates) -> Result<Config, ConfigError> {
     read_with_registry(text, gates, &Registry::in_tree())
 }
 
@@ -45,7 +42,7 @@ pub fn read_with(text: &str, gates: Gates) -> Result<Config, ConfigError> {
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_with_registry(text: &str, gates: Gates, registry: &Registry) -> Result<Config, ConfigError> {
+pub fn read_with_registry(text: &str, gates: &Gates, registry: &Registry) -> Result<Config, ConfigError> {
     from_value_with(super::parse(text)?, gates, registry)
 }
 
@@ -62,10 +59,10 @@ pub fn client_connection(text: &str) -> Option<ClientConnection> {
 /// # Errors
 /// As [`read`].
 pub fn from_value(value: Value) -> Result<Config, ConfigError> {
-    from_value_with(value, Gates::default(), &Registry::in_tree())
+    from_value_with(value, &Gates::default(), &Registry::in_tree())
 }
 
-fn from_value_with(value: Value, gates: Gates, registry: &Registry) -> Result<Config, ConfigError> {
+fn from_value_with(value: Value, gates: &Gates, registry: &Registry) -> Result<Config, ConfigError> {
     check_kind(&value, "KubeSchedulerConfiguration", &[VERSION], EXPECTED)?;
     let mut broken = Vec::new();
     let mut raw: wire::Configuration = decode(value, "", &mut broken);
@@ -78,7 +75,7 @@ fn from_value_with(value: Value, gates: Gates, registry: &Registry) -> Result<Co
         out.extend(profile(p, (single, &format!("profiles[{i}]")), gates, registry, &mut errors));
     }
     if out.is_empty() && errors.is_empty() {
-        out.push(gates.default_profile());
+        out.push(gates.default_profile(registry));
     }
     validate::profiles(&out, &mut errors);
     let errors = super::decode::with_consequences(broken, errors);
@@ -109,7 +106,7 @@ fn from_value_with(value: Value, gates: Gates, registry: &Registry) -> Result<Co
 pub fn profile_from_value(value: Value) -> Result<Profile, ConfigError> {
     let mut errors = Vec::new();
     let raw = decode(value, "profiles[0]", &mut errors);
-    match profile(raw, (true, "profiles[0]"), Gates::default(), &Registry::in_tree(), &mut errors) {
+    match profile(raw, (true, "profiles[0]"), &Gates::default(), &Registry::in_tree(), &mut errors) {
         Some(profile) if errors.is_empty() => Ok(profile),
         _ => Err(ConfigError::Invalid(errors)),
     }
@@ -124,7 +121,7 @@ fn percentage(raw: Option<i32>) -> u8 {
 fn profile(
     raw: wire::Profile,
     (single, path): (bool, &str),
-    gates: Gates,
+    gates: &Gates,
     registry: &Registry,
     errors: &mut Vec<String>,
 ) -> Option<Profile> {

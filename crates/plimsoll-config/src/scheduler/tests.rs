@@ -2,6 +2,10 @@ use super::*;
 
 const HEAD: &str = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
 
+fn fit(profile: &Profile) -> std::sync::Arc<plimsoll_scheduler::FitArgs> {
+    profile.args.get("NodeResourcesFit")
+}
+
 #[test]
 fn an_empty_file_gives_the_defaults() {
     let c = read(HEAD).expect("valid");
@@ -19,7 +23,7 @@ fn profiles_and_arguments_are_read() {
     ))
     .expect("valid");
     assert_eq!(c.backoff.max, Duration::from_seconds(20));
-    assert_eq!(c.profiles[1].args.fit.resources[0].weight, 3);
+    assert_eq!(fit(&c.profiles[1]).resources[0].weight, 3);
     assert!(!c.profiles[1].plugins.enabled(plimsoll_scheduler::ExtensionPoint::Score, "ImageLocality"));
 }
 
@@ -35,7 +39,7 @@ fn extenders_are_read_and_ignorable_ones_come_last() {
     assert_eq!((a.url_prefix.as_str(), a.timeout.seconds(), a.ignorable), ("http://a", 5, true));
     assert_eq!((b.weight, b.timeout.seconds(), b.node_cache_capable), (5, 2, true));
     assert_eq!((b.tls.data[2].as_str(), b.tls.server_name.as_str()), ("YQ==", "s"));
-    assert_eq!(c.profiles[0].args.fit.ignored_resources, ["example.com/x"]);
+    assert_eq!(fit(&c.profiles[0]).ignored_resources, ["example.com/x"]);
 }
 
 #[test]
@@ -122,10 +126,10 @@ fn plugins_of_a_registry_can_be_named_with_arguments() {
              score: {{enabled: [{{name: Mine, weight: 5}}]}}\n  pluginConfig:\n  - name: Mine\n    args: {args}\n"
         )
     };
-    let config = read_with_registry(&text("{rank: tier}"), Gates::default(), &registry).expect("valid");
+    let config = read_with_registry(&text("{rank: tier}"), &Gates::default(), &registry).expect("valid");
     assert!(config.profiles[0].plugins.enabled(ExtensionPoint::Score, "Mine"));
     assert_eq!(config.profiles[0].args.of("Mine"), Some("{\"rank\":\"tier\"}"));
-    let refused = read_with_registry(&text("{}"), Gates::default(), &registry).expect_err("no rank");
+    let refused = read_with_registry(&text("{}"), &Gates::default(), &registry).expect_err("no rank");
     assert!(
         refused.to_string().contains("profiles[0].pluginConfig[0].args.rank: Required value"),
         "{refused}"

@@ -1,9 +1,10 @@
 //! Checks of values, with upstream's texts (`pkg/scheduler/apis/config/validation`).
 
 use super::wire::{Configuration, LeaderElection};
-use plimsoll_api::duration::parse as duration;
-use plimsoll_scheduler::args::Args;
+use plimsoll_scheduler::framework::Args;
 use plimsoll_scheduler::{ExtensionPoint, PluginSet, Profile, Registry, UserPlugins};
+use plimsoll_state::Duration;
+use serde_json::{Map, Value};
 
 const REMOVED: [&str; 4] = ["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"];
 
@@ -55,7 +56,7 @@ fn leader_election(raw: &LeaderElection, errors: &mut Vec<String>) {
     }
     let mut read = |field: &str, text: Option<&String>, default: i64| {
         let Some(text) = text else { return default * 1_000_000_000 };
-        let found = duration(text).map(|d| d.0);
+        let found = Duration::parse(text).map(|d| d.0);
         let why = match found {
             None => "must be a duration such as 90s, 5m or 1h30m",
             Some(..=0) => "must be greater than zero",
@@ -107,7 +108,10 @@ pub(super) fn arguments(
     errors: &mut Vec<String>,
 ) {
     for name in plugins.names().filter(|name| args.of(name).is_none()) {
-        if let Some(Err(_)) = registry.get(name).and_then(|plugin| plugin.check_args("{}")) {
+        let Some(plugin) = registry.get(name) else { continue };
+        if let Some(Err(_)) =
+            super::args::decode(&plugin, &Value::Object(Map::new()), path, &mut Args::default())
+        {
             errors.push(format!("{path}.pluginConfig: Required value: plugin {name:?} needs arguments"));
         }
     }

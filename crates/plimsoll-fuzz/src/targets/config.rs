@@ -9,7 +9,7 @@ pub fn scheduler(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let registry = plimsoll_plugins::registry();
     let read = plimsoll_config::scheduler::read_with_registry;
-    let Ok(config) = read(text, plimsoll_config::scheduler::Gates::default(), &registry) else { return };
+    let Ok(config) = read(text, &plimsoll_config::scheduler::Gates::default(), &registry) else { return };
     let mut engine = Engine::new(EngineConfig { scheduler: Some(config), queueing: None, joint: false });
     let mut events = Vec::new();
     for i in 0..3 {

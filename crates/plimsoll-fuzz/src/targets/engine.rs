@@ -22,13 +22,11 @@ fn config(choice: u8) -> EngineConfig {
         ignorable: choice & 32 != 0,
         ..plimsoll_scheduler::Extender::default()
     };
+    let gates = [("GangScheduling", 64), ("TopologyAwareWorkloadScheduling", 128)];
     let gangs = plimsoll_scheduler::PluginSet::new(
         &plimsoll_scheduler::Registry::in_tree(),
         &plimsoll_scheduler::UserPlugins::default(),
-        plimsoll_scheduler::FeatureGates {
-            gang_scheduling: choice & 64 != 0,
-            topology_aware_workload_scheduling: choice & 128 != 0,
-        },
+        &gates.into_iter().filter(|(_, bit)| choice & bit != 0).map(|(gate, _)| gate).collect(),
     );
     let second = plimsoll_scheduler::Profile {
         scheduler_name: "second".to_owned(),

@@ -128,9 +128,9 @@ fn scheduler_with(mut user: UserPlugins, instances: &[(&str, Json)]) -> Schedule
             Some(Ok(())),
             "{name}"
         );
-        args.others.insert(name, values.to_string());
+        args.set_json(&name, values.to_string());
     }
-    let mut plugins = PluginSet::new(&crate::registry(), &user, FeatureGates::default()).unwrap();
+    let mut plugins = PluginSet::new(&crate::registry(), &user, &FeatureGates::default()).unwrap();
     plugins.restrict(&args);
     let profile = Profile { plugins, args, ..Profile::default() };
     Scheduler::new(Config { profiles: vec![profile], ..Config::default() })

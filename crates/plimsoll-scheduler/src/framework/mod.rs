@@ -42,6 +42,7 @@
 mod counts;
 mod cycle_state;
 mod extension_point;
+mod gates;
 mod placement;
 mod plugin;
 mod plugin_id;
@@ -53,6 +54,7 @@ mod waiting;
 pub use counts::{At, Axis, Counts, Dump, MISSING, Place, Relations, Topology, Touched, coordinate, domain};
 pub use cycle_state::CycleState;
 pub use extension_point::ExtensionPoint;
+pub use gates::FeatureGates;
 pub use placement::{Placement, PodGroupAssignments, PodGroupView};
 pub(crate) use plugin::CandidateRank;
 pub use plugin::{
@@ -62,11 +64,12 @@ pub use plugin::{
 };
 pub use plugin_id::PluginId;
 pub(crate) use plugin_id::{PluginIds, PluginNames};
-pub use profile::{FeatureGates, PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
+pub use profile::{PluginRef, PluginSet, Profile, ProfileError, UserPlugins, UserSet};
 pub(crate) use registry::EXTENDERS;
-pub use registry::{ArgsError, Handle, Registration, Registry, RegistryError};
+pub use registry::{Handle, Registration, Registry, RegistryError};
 pub use status::{Code, Reason, Status};
 pub use waiting::{PermitResult, Released, WaitingPods};
 
+pub use crate::args::{Args, ArgsError, Fields, PluginArgs};
 pub use crate::cluster::{Cluster, NodeChange, NodeColumns, NodeId, NodeView, PodId, PodShape, PodView};
 pub use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource};

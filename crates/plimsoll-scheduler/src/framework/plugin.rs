@@ -311,11 +311,6 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// Whether the pods of a PodGroup are scheduled in one cycle (KEP-4671, gate GenericWorkload).
-    fn schedules_pod_groups(&self) -> bool {
-        false
-    }
-
     /// How the plugin is asked at this extension point when it answers outside of the process; `None`: its methods answer,
     /// or it has no interest in the pod. The scheduler asks such a plugin at Filter, Score and PostFilter after the others,
     /// and at Bind before them; the cycle takes several steps.

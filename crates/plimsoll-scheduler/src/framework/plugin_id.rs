@@ -11,8 +11,6 @@ use std::sync::Arc;
 pub struct PluginId(NonZeroU16);
 
 impl PluginId {
-    pub(crate) const FIRST: Self = Self(NonZeroU16::MIN);
-
     pub(crate) fn new(index: usize) -> Self {
         Self(u16::try_from(index).map_or(NonZeroU16::MAX, |i| NonZeroU16::MIN.saturating_add(i)))
     }

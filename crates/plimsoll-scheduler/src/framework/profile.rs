@@ -1,7 +1,7 @@
 //! Profiles: which plugins run at which point, in which order, with which weight
 //! (upstream `apis/config/v1/default_plugins.go` and `framework/runtime/framework.go`).
 
-use super::{ExtensionPoint, Registration, Registry};
+use super::{ExtensionPoint, FeatureGates, Registration, Registry};
 use std::sync::Arc;
 
 /// A plugin and its weight; weight 0 is read as 1.
@@ -45,72 +45,24 @@ pub struct PluginSet {
 /// A plugin at a point, with its weight.
 pub(crate) type Enabled = (Arc<Registration>, i64);
 
-/// The default multiPoint list with weights (upstream `getDefaultPlugins`).
-const DEFAULTS: [(&str, i32); 20] = [
-    ("SchedulingGates", 0),
-    ("PrioritySort", 0),
-    ("NodeUnschedulable", 0),
-    ("NodeName", 0),
-    ("TaintToleration", 3),
-    ("NodeAffinity", 2),
-    ("NodePorts", 0),
-    ("NodeResourcesFit", 1),
-    ("VolumeRestrictions", 0),
-    ("NodeVolumeLimits", 0),
-    ("VolumeBinding", 0),
-    ("VolumeZone", 0),
-    ("PodTopologySpread", 2),
-    ("InterPodAffinity", 2),
-    ("DynamicResources", 2),
-    ("DefaultPreemption", 0),
-    ("NodeResourcesBalancedAllocation", 1),
-    ("ImageLocality", 1),
-    ("DefaultBinder", 0),
-    ("NodeDeclaredFeatures", 0),
-];
-
 fn fail<T>(text: String) -> Result<T, ProfileError> {
     Err(ProfileError(text))
-}
-
-/// Feature gates of kube-scheduler that change which plugins run; all are off by default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FeatureGates {
-    /// `GangScheduling`: the plugin of this name is among the defaults.
-    pub gang_scheduling: bool,
-    /// `TopologyAwareWorkloadScheduling`: plugins at PlacementGenerate and PlacementScore run, and
-    /// TopologyPlacementGenerator and PodGroupPodsCount are among the defaults.
-    pub topology_aware_workload_scheduling: bool,
-}
-
-impl FeatureGates {
-    /// What the gates add to the defaults (upstream `applyFeatureGates`).
-    fn defaults(self) -> impl Iterator<Item = (&'static str, i32)> {
-        let topology = [("TopologyPlacementGenerator", 0), ("PodGroupPodsCount", 1)];
-        let gang = self.gang_scheduling.then_some(("GangScheduling", 0));
-        gang.into_iter().chain(topology.into_iter().filter(move |_| self.topology_aware_workload_scheduling))
-    }
-
-    /// Whether plugins run at a point.
-    fn runs(self, point: ExtensionPoint) -> bool {
-        let placements = [ExtensionPoint::PlacementGenerate, ExtensionPoint::PlacementScore];
-        self.topology_aware_workload_scheduling || !placements.contains(&point)
-    }
 }
 
 /// Plugins with the weights of multiPoint, 0 where none is given.
 type Multi = Vec<(Arc<Registration>, i32)>;
 
-/// The user's multiPoint set merged with the defaults (upstream `mergePluginSet`).
-fn merge(registry: &Registry, user: &UserSet, gates: FeatureGates) -> Result<Multi, ProfileError> {
+/// The user's multiPoint set merged with the defaults (upstream `getDefaultPlugins` and `mergePluginSet`).
+fn merge(registry: &Registry, user: &UserSet, gates: &FeatureGates) -> Result<Multi, ProfileError> {
     let mut out = Multi::new();
     let mut replaced = vec![false; user.enabled.len()];
     if !user.disabled.iter().any(|n| n == "*") {
-        for (name, weight) in DEFAULTS.into_iter().chain(gates.defaults()) {
+        for plugin in registry.plugins() {
+            let (name, plugin) = (plugin.name(), Arc::clone(plugin));
+            let Some(weight) = plugin.default_weight(gates) else { continue };
             if user.disabled.iter().any(|n| n == name) {
                 continue;
             }
-            let plugin = known(registry, name)?;
             match user.enabled.iter().position(|p| p.name == name) {
                 Some(at) => {
                     replaced[at] = true;
@@ -142,7 +94,7 @@ impl PluginSet {
     /// # Errors
     /// For plugins that the registry does not have, plugins that don't implement a point, and plugins enabled twice at a
     /// point.
-    pub fn new(registry: &Registry, user: &UserPlugins, gates: FeatureGates) -> Result<Self, ProfileError> {
+    pub fn new(registry: &Registry, user: &UserPlugins, gates: &FeatureGates) -> Result<Self, ProfileError> {
         let multi = merge(registry, &user.multi_point, gates)?;
         let empty = UserSet::default();
         let mut points = Vec::new();
@@ -202,6 +154,11 @@ impl PluginSet {
     /// Whether any plugin is enabled at a point.
     pub fn any(&self, point: ExtensionPoint) -> bool {
         !self.at(point).is_empty()
+    }
+
+    /// Whether the pods of a PodGroup are scheduled in one cycle (KEP-4671).
+    pub fn schedules_pod_groups(&self) -> bool {
+        self.any(ExtensionPoint::PlacementGenerate) || self.all().into_iter().any(|p| p.has_pod_group_cycle())
     }
 
     /// Whether the plugin of this name is enabled at a point.
@@ -270,7 +227,7 @@ pub struct Profile {
 impl Default for PluginSet {
     fn default() -> Self {
         // The default list is valid: shown by the test below.
-        Self::new(&Registry::in_tree(), &UserPlugins::default(), FeatureGates::default())
+        Self::new(&Registry::in_tree(), &UserPlugins::default(), &FeatureGates::default())
             .unwrap_or_else(|_| Self { points: Vec::new() })
     }
 }
@@ -291,7 +248,7 @@ mod tests {
     use super::*;
 
     fn made(user: &UserPlugins) -> Result<PluginSet, ProfileError> {
-        PluginSet::new(&Registry::in_tree(), user, FeatureGates::default())
+        PluginSet::new(&Registry::in_tree(), user, &FeatureGates::default())
     }
 
     fn user(multi: UserSet, points: &[(&str, UserSet)]) -> UserPlugins {
@@ -320,6 +277,45 @@ mod tests {
         assert_eq!(s.at(ExtensionPoint::Filter).len(), 14);
     }
 
+    /// The table of upstream's `getDefaultPlugins`: the order is that of the calls.
+    #[test]
+    fn the_defaults_are_upstreams() {
+        let defaults = |gates: &[&'static str]| {
+            let gates = gates.iter().copied().collect();
+            let multi = merge(&Registry::in_tree(), &UserSet::default(), &gates).expect("valid");
+            multi.iter().map(|(p, w)| (p.name().to_owned(), *w)).collect::<Vec<_>>()
+        };
+        let mut want = vec![
+            ("SchedulingGates", 0),
+            ("PrioritySort", 0),
+            ("NodeUnschedulable", 0),
+            ("NodeName", 0),
+            ("TaintToleration", 3),
+            ("NodeAffinity", 2),
+            ("NodePorts", 0),
+            ("NodeResourcesFit", 1),
+            ("VolumeRestrictions", 0),
+            ("NodeVolumeLimits", 0),
+            ("VolumeBinding", 0),
+            ("VolumeZone", 0),
+            ("PodTopologySpread", 2),
+            ("InterPodAffinity", 2),
+            ("DynamicResources", 2),
+            ("DefaultPreemption", 0),
+            ("NodeResourcesBalancedAllocation", 1),
+            ("ImageLocality", 1),
+            ("DefaultBinder", 0),
+            ("NodeDeclaredFeatures", 0),
+        ];
+        let named =
+            |list: &[(&str, i32)]| list.iter().map(|(n, w)| ((*n).to_owned(), *w)).collect::<Vec<_>>();
+        assert_eq!(defaults(&[]), named(&want));
+        want.push(("GangScheduling", 0));
+        assert_eq!(defaults(&["GangScheduling"]), named(&want));
+        want.extend([("TopologyPlacementGenerator", 0), ("PodGroupPodsCount", 1)]);
+        assert_eq!(defaults(&["GangScheduling", "TopologyAwareWorkloadScheduling"]), named(&want));
+    }
+
     #[test]
     fn expansion_orders_overrides_first_and_extras_last() {
         let s = made(&user(
@@ -343,9 +339,9 @@ mod tests {
         );
         let off = made(&named).expect("valid");
         assert_eq!(points.map(|p| off.any(p)), [false, false]);
-        let gates = FeatureGates { topology_aware_workload_scheduling: true, ..FeatureGates::default() };
+        let gates = FeatureGates::from_iter(["TopologyAwareWorkloadScheduling"]);
         let at = |user: &UserPlugins| {
-            let on = PluginSet::new(&Registry::in_tree(), user, gates).expect("valid");
+            let on = PluginSet::new(&Registry::in_tree(), user, &gates).expect("valid");
             points.map(|p| names(&on, p).into_iter().map(|(n, w)| (n.to_owned(), w)).collect::<Vec<_>>())
         };
         let want = |weight| {

@@ -3,8 +3,9 @@
 //! A profile is checked against a registry: which names there are, and at which extension points each of them can run.
 //! [`Registry::in_tree`] has kube-scheduler's own plugins; an embedder adds others with [`Registry::register`].
 
+use super::gates::{FeatureGates, TOPOLOGY_AWARE_WORKLOAD_SCHEDULING};
 use super::{ExtensionPoint, Plugin, PluginId};
-use crate::args::Args;
+use crate::args::{Args, ArgsError, DecodeArgs, Fields, PluginArgs};
 use plimsoll_state::intern::{Interner, Sym};
 use std::fmt;
 use std::sync::Arc;
@@ -42,40 +43,30 @@ impl<'a> Handle<'a> {
     }
 }
 
-/// Makes a plugin for a profile with these arguments (`PluginFactory`). The arguments have passed
-/// [`Registration::with_args`] before, so that a factory can't fail.
+/// Makes a plugin for a profile with these arguments (`PluginFactory`). The arguments have been decoded and checked
+/// before ([`Registration::decode_args`]), so that a factory can't fail.
 pub type PluginFactory = dyn Fn(&Args, &mut Handle<'_>) -> Box<dyn Plugin> + Send + Sync;
-
-/// What is wrong with one of a plugin's arguments.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {message}")]
-pub struct ArgsError {
-    /// Path of the argument below `pluginConfig[].args`; empty: the arguments as a whole.
-    pub field: String,
-    /// What is wrong with it.
-    pub message: String,
-}
-
-impl ArgsError {
-    /// An error of the argument at a path.
-    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { field: field.into(), message: message.into() }
-    }
-}
-
-/// Checks the JSON text of `pluginConfig[].args`; the errors are for the user.
-pub type CheckArgs = dyn Fn(&str) -> Result<(), Vec<ArgsError>> + Send + Sync;
 
 /// The extension points at which a plugin runs with this JSON text of arguments.
 type PointsOf = dyn Fn(&str) -> Vec<ExtensionPoint> + Send + Sync;
 
-/// A plugin that profiles can name.
+/// How a plugin is among the defaults of multiPoint.
+#[derive(Clone, Copy, Debug)]
+struct OnByDefault {
+    weight: i32,
+    /// The feature gate that has to be on.
+    gate: Option<&'static str>,
+}
+
+/// A plugin that profiles can name: what the configuration and the framework know of it.
 #[derive(Clone)]
 pub struct Registration {
     name: Arc<str>,
     points: Arc<[ExtensionPoint]>,
     has_instances: bool,
-    check_args: Option<Arc<CheckArgs>>,
+    default: Option<OnByDefault>,
+    schedules_pod_groups: bool,
+    decode_args: Option<DecodeArgs>,
     points_of: Option<Arc<PointsOf>>,
     factory: Arc<PluginFactory>,
 }
@@ -105,7 +96,9 @@ impl Registration {
             name: name.into(),
             points: points.into(),
             has_instances: false,
-            check_args: None,
+            default: None,
+            schedules_pod_groups: false,
+            decode_args: None,
             points_of: None,
             factory: Arc::new(factory),
         }
@@ -129,14 +122,46 @@ impl Registration {
         self
     }
 
-    /// The same plugin with arguments: their JSON text is checked when a configuration is read, and the factory finds
-    /// it in [`Args::of`]. Without this, a configuration that has arguments for the plugin is refused.
+    /// A plugin with arguments of a type: they are decoded when a configuration is read.
+    pub fn with_args_of<A: PluginArgs>(
+        name: &str,
+        points: &[ExtensionPoint],
+        factory: impl Fn(&A, &mut Handle<'_>) -> Box<dyn Plugin> + Send + Sync + 'static,
+    ) -> Self {
+        let make = move |args: &Args, handle: &mut Handle<'_>| factory(&args.get(handle.name()), handle);
+        Self { decode_args: Some(DecodeArgs::typed::<A>()), ..Self::new(name, points, make) }
+    }
+
+    /// The same plugin, which reads its arguments itself: their JSON text is checked when a configuration is read, and the
+    /// factory finds it in [`Args::of`]. Without this, a configuration that has arguments for the plugin is refused.
     #[must_use]
     pub fn with_args(
         mut self,
         check: impl Fn(&str) -> Result<(), Vec<ArgsError>> + Send + Sync + 'static,
     ) -> Self {
-        self.check_args = Some(Arc::new(check));
+        self.decode_args = Some(DecodeArgs::Json(Arc::new(check)));
+        self
+    }
+
+    /// The same plugin, on by default: it is in the multiPoint set of every profile that doesn't disable it, in the order
+    /// of registration. The weight counts at Score and PlacementScore; 0 is read as 1.
+    #[must_use]
+    pub fn by_default(mut self, weight: i32) -> Self {
+        self.default = Some(OnByDefault { weight, gate: None });
+        self
+    }
+
+    /// The same plugin, on by default while a feature gate of kube-scheduler is (upstream `applyFeatureGates`).
+    #[must_use]
+    pub fn by_default_behind(mut self, gate: &'static str, weight: i32) -> Self {
+        self.default = Some(OnByDefault { weight, gate: Some(gate) });
+        self
+    }
+
+    /// The same plugin, with which the pods of a PodGroup are scheduled in one cycle (KEP-4671, gate GenericWorkload).
+    #[must_use]
+    pub fn schedules_pod_groups(mut self) -> Self {
+        self.schedules_pod_groups = true;
         self
     }
 
@@ -150,9 +175,37 @@ impl Registration {
         &self.points
     }
 
-    /// Checks the JSON text of its arguments; `None`: it takes none in this form.
+    /// Its weight where it is on by default; `None`: profiles have to name it.
+    pub fn default_weight(&self, gates: &FeatureGates) -> Option<i32> {
+        let default = self.default.filter(|default| default.gate.is_none_or(|gate| gates.enabled(gate)));
+        default.map(|default| default.weight)
+    }
+
+    /// The feature gate that turns it on by default.
+    pub fn feature_gate(&self) -> Option<&'static str> {
+        self.default?.gate
+    }
+
+    /// Whether the pods of a PodGroup are scheduled in one cycle with it.
+    pub(crate) fn has_pod_group_cycle(&self) -> bool {
+        self.schedules_pod_groups
+    }
+
+    /// Decodes its arguments and adds them to those of a profile; `None`: it takes none.
+    pub fn decode_args(
+        &self,
+        fields: &mut dyn Fields,
+        args: &mut Args,
+    ) -> Option<Result<(), Vec<ArgsError>>> {
+        self.decode_args.as_ref().map(|decode| decode.decode(&self.name, fields, args))
+    }
+
+    /// Checks the JSON text of its arguments; `None`: it doesn't read them itself.
     pub fn check_args(&self, text: &str) -> Option<Result<(), Vec<ArgsError>>> {
-        self.check_args.as_ref().map(|check| check(text))
+        match self.decode_args.as_ref()? {
+            DecodeArgs::Json(check) => Some(check(text)),
+            DecodeArgs::Typed(_) => None,
+        }
     }
 
     /// Whether the plugin runs at an extension point with these arguments, which have been checked.
@@ -228,6 +281,16 @@ impl Registry {
     pub fn get(&self, name: &str) -> Option<Arc<Registration>> {
         let plugin = self.0.iter().find(|p| p.name() == name).cloned();
         plugin.or_else(|| self.0.iter().find_map(|p| p.instance(name)).map(Arc::new))
+    }
+
+    /// All plugins, in the order of registration.
+    pub(crate) fn plugins(&self) -> impl Iterator<Item = &Arc<Registration>> {
+        self.0.iter()
+    }
+
+    /// The feature gates that change which plugins run.
+    pub fn feature_gates(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().filter_map(|p| p.feature_gate()).chain([TOPOLOGY_AWARE_WORKLOAD_SCHEDULING])
     }
 
     /// All names, in the order of registration.

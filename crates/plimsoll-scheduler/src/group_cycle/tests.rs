@@ -7,10 +7,12 @@ use plimsoll_state::model;
 use plimsoll_state::time::Time;
 use plimsoll_state::{ClusterObject, ClusterObjectKey, ClusterObjectKind, ObjectEvent};
 
-const GANGS: FeatureGates = FeatureGates { gang_scheduling: true, topology_aware_workload_scheduling: false };
+fn gangs() -> FeatureGates {
+    FeatureGates::from_iter(["GangScheduling"])
+}
 
 fn placement() -> Scheduler {
-    let plugins = PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), GANGS).expect("valid");
+    let plugins = PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), &gangs()).expect("valid");
     Scheduler::new(Config { profiles: vec![Profile { plugins, ..Profile::default() }], ..Config::default() })
 }
 
@@ -156,7 +158,7 @@ fn without_the_plugin_groups_mean_nothing() {
 fn a_gang_with_two_schedulers_is_refused() {
     let named = |name: &str| Profile {
         scheduler_name: name.into(),
-        plugins: PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), GANGS).expect("valid"),
+        plugins: PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), &gangs()).expect("valid"),
         ..Profile::default()
     };
     let config = Config { profiles: vec![named("one"), named("two")], ..Config::default() };

@@ -119,7 +119,7 @@ fn placement(table: &Table) -> Scheduler {
         registry.register(Registration::new(name, &points, make)).expect("a new name");
         user.multi_point.enabled.push(PluginRef { name: name.to_owned(), weight: 0 });
     }
-    let plugins = PluginSet::new(&registry, &user, FeatureGates::default()).expect("valid");
+    let plugins = PluginSet::new(&registry, &user, &FeatureGates::default()).expect("valid");
     Scheduler::new(Config { profiles: vec![Profile { plugins, ..Profile::default() }], ..Config::default() })
 }
 

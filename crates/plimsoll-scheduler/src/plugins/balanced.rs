@@ -2,14 +2,52 @@
 //! `plugins/noderesources/balanced_allocation.go`).
 
 use super::fit::ResourceKind;
-use crate::args::Args;
+use crate::args::{ArgsError, Fields, PluginArgs, valid};
 use crate::cluster::spec::Spec;
 use crate::cluster::{Cluster, NodeId};
-use crate::framework::{CycleState, Incoming, Normalization, Plugin, ScoreState};
+use crate::framework::{
+    CycleState, ExtensionPoint, Incoming, Normalization, Plugin, Registration, ScoreState,
+};
 use plimsoll_state::cast::whole;
 use plimsoll_state::intern::Interner;
 use smallvec::SmallVec;
 use std::sync::Arc;
+
+/// `NodeResourcesBalancedAllocationArgs` (upstream `ValidateNodeResourcesBalancedAllocationArgs` in
+/// `apis/config/validation/validation_pluginargs.go`): names of the resources.
+#[derive(Debug)]
+struct BalancedArgs(Vec<String>);
+
+impl Default for BalancedArgs {
+    fn default() -> Self {
+        Self(["cpu", "memory"].map(str::to_owned).into())
+    }
+}
+
+impl PluginArgs for BalancedArgs {
+    fn decode(fields: &mut dyn Fields) -> Result<Self, Vec<ArgsError>> {
+        let resource = |fields: &mut dyn Fields| {
+            (fields.string("name").unwrap_or_default(), fields.int64("weight").unwrap_or_default())
+        };
+        let list = fields.list("resources", resource).unwrap_or_default();
+        if list.is_empty() {
+            return Ok(Self::default());
+        }
+        let (mut names, mut errors) = (Vec::new(), Vec::new());
+        for (i, (name, weight)) in list.into_iter().enumerate() {
+            if !(0..=1).contains(&weight) {
+                let text = format!("Invalid value: {weight}: must be 1");
+                errors.push(ArgsError::new(format!("resources[{i}].weight"), text));
+            }
+            if names.contains(&name) {
+                let text = format!("Duplicate value: {name:?}");
+                errors.push(ArgsError::new(format!("resources[{i}].name"), text));
+            }
+            names.push(name);
+        }
+        valid(Self(names), errors)
+    }
+}
 
 /// The plugin with the resources it scores.
 #[derive(Debug)]
@@ -22,9 +60,19 @@ struct State {
 }
 
 impl Balanced {
-    pub(crate) fn new(args: &Args, strings: &mut Interner) -> Self {
-        Self(args.balanced.iter().map(|r| ResourceKind::new(r, strings)).collect())
+    fn new(args: &BalancedArgs, strings: &mut Interner) -> Self {
+        Self(args.0.iter().map(|r| ResourceKind::new(r, strings)).collect())
     }
+}
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::with_args_of(
+        "NodeResourcesBalancedAllocation",
+        &[ExtensionPoint::PreScore, ExtensionPoint::Score],
+        |args: &BalancedArgs, handle| Box::new(Balanced::new(args, handle.strings())),
+    )
+    .by_default(1)
 }
 
 impl Plugin for Balanced {

@@ -3,7 +3,9 @@
 
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
-use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
+use crate::framework::{
+    CycleState, ExtensionPoint, FilterState, Incoming, Plugin, PreFilterResult, Registration, Status,
+};
 use plimsoll_state::intern::Sym;
 
 const REASON: &str = "node(s) didn't match Pod's required features";
@@ -15,6 +17,14 @@ pub(crate) struct NodeDeclaredFeatures;
 /// Needed features; `None`: no node has ever declared it.
 #[derive(Debug)]
 struct State(Vec<Option<Sym>>);
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::new("NodeDeclaredFeatures", &[ExtensionPoint::PreFilter, ExtensionPoint::Filter], |_, _| {
+        Box::new(NodeDeclaredFeatures)
+    })
+    .by_default(0)
+}
 
 impl Plugin for NodeDeclaredFeatures {
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {

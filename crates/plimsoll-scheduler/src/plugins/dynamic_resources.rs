@@ -1,5 +1,8 @@
 //! DynamicResources: device claims (upstream `plugins/dynamicresources/dynamicresources.go`).
 
+mod args;
+
+use self::args::DynamicResourcesArgs;
 use super::extended_resources::{Extended, extended_of};
 use super::scoring::normalize_by_max;
 use crate::allocate::{Failure, Given, Pools, Wanted, allocate};
@@ -8,8 +11,8 @@ use crate::cluster::objects::ObjectChange;
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
 use crate::framework::{
-    AssumedPod, CycleState, FilterState, Incoming, Normalization, Plugin, PostFilterHandle, PostFilterResult,
-    PreFilterResult, ScoreState, Status,
+    AssumedPod, CycleState, ExtensionPoint, FilterState, Incoming, Normalization, Plugin, PostFilterHandle,
+    PostFilterResult, PreFilterResult, Registration, ScoreState, Status,
 };
 use crate::{DeviceGrant, ExtendedClaim, PreBindWork};
 use plimsoll_state::cast::signed;
@@ -246,6 +249,24 @@ impl State {
         let row = &cluster.nodes[node];
         claim.nodes.as_ref().is_none_or(|n| n.matches(row.name, &row.info.labels, &cluster.strings))
     }
+}
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::with_args_of(
+        "DynamicResources",
+        &[
+            ExtensionPoint::PreEnqueue,
+            ExtensionPoint::PreFilter,
+            ExtensionPoint::Filter,
+            ExtensionPoint::PostFilter,
+            ExtensionPoint::Score,
+            ExtensionPoint::Reserve,
+            ExtensionPoint::PreBind,
+        ],
+        |_: &DynamicResourcesArgs, _| Box::new(DynamicResources),
+    )
+    .by_default(2)
 }
 
 impl Plugin for DynamicResources {

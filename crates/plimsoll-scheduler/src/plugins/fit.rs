@@ -1,7 +1,8 @@
 //! NodeResourcesFit: enough cpu, memory and everything else (upstream `plugins/noderesources/fit.go`).
 
+mod args;
+
 use super::scoring::MAX_SCORE;
-use crate::args::{FitArgs, StrategyKind};
 use crate::cluster::amounts::{Amounts, is_scalar};
 use crate::cluster::node::{CPU, EPHEMERAL, MEMORY, PODS};
 use crate::cluster::objects::ObjectChange;
@@ -9,14 +10,19 @@ use crate::cluster::spec::Spec;
 use crate::cluster::{Cluster, NodeId, NodeInfo, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload, PodSnapshot};
 use crate::framework::{
-    Code, CycleState, FilterState, Incoming, Normalization, Plugin, PreFilterResult, Reason, ScoreState,
-    Status,
+    Code, CycleState, ExtensionPoint, FilterState, Incoming, Normalization, Plugin, PreFilterResult, Reason,
+    Registration, ScoreState, Status,
 };
 use plimsoll_state::intern::{Interner, Sym};
 use plimsoll_state::model::is_extended_resource;
 use plimsoll_state::slab::Id;
 use smallvec::SmallVec;
 use std::sync::Arc;
+
+pub use args::{FitArgs, ResourceWeight, StrategyKind};
+
+/// Name of the plugin.
+const NAME: &str = "NodeResourcesFit";
 
 /// Where the amount of a resource is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,6 +236,16 @@ fn frees(spec: &Spec, old: &PodSnapshot, new: &PodSnapshot) -> bool {
         || (r.memory > 0 && old.memory > new.memory)
         || (r.ephemeral > 0 && old.ephemeral > new.ephemeral)
         || r.scalars.iter().any(|(name, want)| *want > 0 && old.scalar(*name) > new.scalar(*name))
+}
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::with_args_of(
+        NAME,
+        &[ExtensionPoint::PreFilter, ExtensionPoint::Filter, ExtensionPoint::PreScore, ExtensionPoint::Score],
+        |args: &FitArgs, handle| Box::new(Fit::new(args, handle.strings())),
+    )
+    .by_default(1)
 }
 
 impl Plugin for Fit {

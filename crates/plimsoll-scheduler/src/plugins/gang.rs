@@ -5,7 +5,9 @@ use crate::cluster::group::{Group, PodGroup};
 use crate::cluster::objects::ObjectChange;
 use crate::cluster::{Cluster, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
-use crate::framework::{AssumedPod, Incoming, PermitResult, Plugin, PluginId, Status, WaitingPods};
+use crate::framework::{
+    AssumedPod, ExtensionPoint, Incoming, PermitResult, Plugin, PluginId, Registration, Status, WaitingPods,
+};
 use plimsoll_state::time::Duration;
 
 /// How long a pod waits for the others of its gang (upstream's `permitTimeoutDuration`).
@@ -24,6 +26,15 @@ fn gang(cluster: &Cluster, pod: PodId) -> Option<(&Group, usize)> {
     let group = cluster.group_of(pod)?;
     let PodGroup { min_count, .. } = group.object.as_deref()?;
     Some((group, usize::try_from((*min_count)?).unwrap_or(usize::MAX)))
+}
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::new("GangScheduling", &[ExtensionPoint::PreEnqueue, ExtensionPoint::Permit], |_, handle| {
+        Box::new(GangScheduling(handle.plugin()))
+    })
+    .by_default_behind("GangScheduling", 0)
+    .schedules_pod_groups()
 }
 
 impl Plugin for GangScheduling {
@@ -45,10 +56,6 @@ impl Plugin for GangScheduling {
             let text = "waiting for minCount pods from a gang to appear in scheduling queue";
             Status::unresolvable(text)
         })
-    }
-
-    fn schedules_pod_groups(&self) -> bool {
-        true
     }
 
     fn permit(&self, assumed: &AssumedPod<'_>, waiting: &mut WaitingPods) -> PermitResult {

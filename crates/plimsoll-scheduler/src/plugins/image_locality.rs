@@ -6,7 +6,9 @@ use plimsoll_state::cast::whole;
 use super::scoring::MAX_SCORE;
 use crate::cluster::spec::Spec;
 use crate::cluster::{Cluster, NodeId};
-use crate::framework::{CycleState, Incoming, Normalization, Plugin, ScoreState};
+use crate::framework::{
+    CycleState, ExtensionPoint, Incoming, Normalization, Plugin, Registration, ScoreState,
+};
 use std::sync::Arc;
 
 const MIB: i64 = 1024 * 1024;
@@ -19,6 +21,11 @@ pub(crate) struct ImageLocality;
 
 #[derive(Debug)]
 struct State(Arc<Spec>);
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::new("ImageLocality", &[ExtensionPoint::Score], |_, _| Box::new(ImageLocality)).by_default(1)
+}
 
 impl Plugin for ImageLocality {
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {

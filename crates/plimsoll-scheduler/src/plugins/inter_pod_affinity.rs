@@ -1,15 +1,17 @@
 //! InterPodAffinity, filter side: terms between pods, counted by topology (upstream
 //! `plugins/interpodaffinity/filtering.go`).
 
+mod args;
 mod counts;
 mod score;
 
-use crate::args::InterPodAffinityArgs;
+use self::args::InterPodAffinityArgs;
 use crate::cluster::spec::Term;
 use crate::cluster::{Cluster, NodeId, NodeInfo, PodId, Shape};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload, PodSnapshot};
 use crate::framework::{
-    Counts, CycleState, FilterState, Incoming, Plugin, PreFilterResult, ScoreState, Status,
+    Counts, CycleState, ExtensionPoint, FilterState, Incoming, Plugin, PreFilterResult, Registration,
+    ScoreState, Status,
 };
 use plimsoll_state::intern::{Map, Sym};
 use std::sync::Arc;
@@ -134,8 +136,18 @@ impl State {
 
 impl InterPodAffinity {
     pub(crate) fn new(args: &InterPodAffinityArgs) -> Self {
-        Self(args.clone())
+        Self(*args)
     }
+}
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::with_args_of(
+        "InterPodAffinity",
+        &[ExtensionPoint::PreFilter, ExtensionPoint::Filter, ExtensionPoint::PreScore, ExtensionPoint::Score],
+        |args: &InterPodAffinityArgs, _| Box::new(InterPodAffinity::new(args)),
+    )
+    .by_default(2)
 }
 
 impl Plugin for InterPodAffinity {

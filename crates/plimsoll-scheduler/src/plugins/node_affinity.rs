@@ -1,14 +1,17 @@
 //! NodeAffinity: node selector, required and preferred node affinity, added affinity (upstream
 //! `plugins/nodeaffinity/node_affinity.go`).
 
+mod args;
+
+use self::args::NodeAffinityArgs;
 use super::scoring::normalize_by_max;
-use crate::args::Args;
 use crate::cluster::labels::NodeSelector;
 use crate::cluster::spec::{PreferredNode, Spec, preferred_nodes};
 use crate::cluster::{Cluster, NodeId, NodeInfo, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
 use crate::framework::{
-    CycleState, FilterState, Incoming, Normalization, Plugin, PreFilterResult, ScoreState, Status,
+    CycleState, ExtensionPoint, FilterState, Incoming, Normalization, Plugin, PreFilterResult, Registration,
+    ScoreState, Status,
 };
 use plimsoll_state::intern::{Interner, Sym};
 use std::sync::Arc;
@@ -37,7 +40,7 @@ struct Score {
 }
 
 impl NodeAffinity {
-    pub(crate) fn new(args: &Args, strings: &mut Interner) -> Self {
+    pub(crate) fn new(args: &NodeAffinityArgs, strings: &mut Interner) -> Self {
         let added = args.added_affinity.as_ref();
         let required = added.and_then(|a| a.required.as_ref());
         let preferred = added.filter(|a| !a.preferred.is_empty());
@@ -63,6 +66,16 @@ fn node_names(required: &NodeSelector, strings: &Interner) -> Option<Vec<Sym>> {
     all.sort_unstable();
     all.dedup();
     Some(all)
+}
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::with_args_of(
+        "NodeAffinity",
+        &[ExtensionPoint::PreFilter, ExtensionPoint::Filter, ExtensionPoint::PreScore, ExtensionPoint::Score],
+        |args: &NodeAffinityArgs, handle| Box::new(NodeAffinity::new(args, handle.strings())),
+    )
+    .by_default(2)
 }
 
 impl Plugin for NodeAffinity {

@@ -2,7 +2,9 @@
 
 use crate::cluster::{Cluster, NodeId};
 use crate::events::{ActionType, ClusterEventWithHint, EventResource};
-use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
+use crate::framework::{
+    CycleState, ExtensionPoint, FilterState, Incoming, Plugin, PreFilterResult, Registration, Status,
+};
 use plimsoll_state::intern::Sym;
 
 const REASON: &str = "node(s) didn't match the requested node name";
@@ -13,6 +15,11 @@ pub(crate) struct NodeName;
 
 #[derive(Debug)]
 struct State(Sym);
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::new("NodeName", &[ExtensionPoint::Filter], |_, _| Box::new(NodeName)).by_default(0)
+}
 
 impl Plugin for NodeName {
     fn is_local(&self, _cluster: &Cluster, pod: &Incoming) -> bool {

@@ -4,7 +4,9 @@ use crate::cluster::ports::conflict;
 use crate::cluster::spec::Spec;
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
-use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
+use crate::framework::{
+    CycleState, ExtensionPoint, FilterState, Incoming, Plugin, PreFilterResult, Registration, Status,
+};
 use std::sync::Arc;
 
 const REASON: &str = "node(s) didn't have free ports for the requested pod ports";
@@ -15,6 +17,14 @@ pub(crate) struct NodePorts;
 
 #[derive(Debug)]
 struct State(Arc<Spec>);
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::new("NodePorts", &[ExtensionPoint::PreFilter, ExtensionPoint::Filter], |_, _| {
+        Box::new(NodePorts)
+    })
+    .by_default(0)
+}
 
 impl Plugin for NodePorts {
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {

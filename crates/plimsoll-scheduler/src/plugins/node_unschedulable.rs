@@ -3,7 +3,9 @@
 use crate::cluster::spec::Taint;
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
-use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
+use crate::framework::{
+    CycleState, ExtensionPoint, FilterState, Incoming, Plugin, PreFilterResult, Registration, Status,
+};
 use plimsoll_state::intern::{Interner, Sym};
 use plimsoll_state::model::TaintEffect;
 
@@ -21,6 +23,14 @@ impl NodeUnschedulable {
         let key = strings.intern("node.kubernetes.io/unschedulable");
         Self(Taint { key, value: Sym::EMPTY, effect: TaintEffect::NoSchedule })
     }
+}
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::new("NodeUnschedulable", &[ExtensionPoint::Filter], |_, handle| {
+        Box::new(NodeUnschedulable::new(handle.strings()))
+    })
+    .by_default(0)
 }
 
 impl Plugin for NodeUnschedulable {

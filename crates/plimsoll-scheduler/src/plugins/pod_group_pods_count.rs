@@ -2,12 +2,22 @@
 //! `plugins/podgrouppodscount/podgroup_pods_count.go`).
 
 use crate::cluster::Cluster;
-use crate::framework::{Incoming, Plugin, PodGroupAssignments, PodGroupView, Status};
+use crate::framework::{
+    ExtensionPoint, Incoming, Plugin, PodGroupAssignments, PodGroupView, Registration, Status,
+};
 use plimsoll_state::cast::signed;
 
 /// The plugin.
 #[derive(Debug)]
 pub(crate) struct PodGroupPodsCount;
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::new("PodGroupPodsCount", &[ExtensionPoint::PlacementScore], |_, _| {
+        Box::new(PodGroupPodsCount)
+    })
+    .by_default_behind("TopologyAwareWorkloadScheduling", 1)
+}
 
 impl Plugin for PodGroupPodsCount {
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {

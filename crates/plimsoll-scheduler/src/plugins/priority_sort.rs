@@ -2,11 +2,17 @@
 //! (upstream `plugins/queuesort/priority_sort.go`).
 
 use crate::cluster::Cluster;
-use crate::framework::{Incoming, Plugin, QueuedPod, SortKey};
+use crate::framework::{ExtensionPoint, Incoming, Plugin, QueuedPod, Registration, SortKey};
 
 /// The plugin.
 #[derive(Debug)]
 pub(crate) struct PrioritySort;
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::new("PrioritySort", &[ExtensionPoint::QueueSort], |_, _| Box::new(PrioritySort))
+        .by_default(0)
+}
 
 impl Plugin for PrioritySort {
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {

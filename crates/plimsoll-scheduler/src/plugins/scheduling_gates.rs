@@ -3,11 +3,17 @@
 
 use crate::cluster::{Cluster, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
-use crate::framework::{Incoming, Plugin, Status};
+use crate::framework::{ExtensionPoint, Incoming, Plugin, Registration, Status};
 
 /// The plugin.
 #[derive(Debug)]
 pub(crate) struct SchedulingGates;
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::new("SchedulingGates", &[ExtensionPoint::PreEnqueue], |_, _| Box::new(SchedulingGates))
+        .by_default(0)
+}
 
 impl Plugin for SchedulingGates {
     fn is_local(&self, _cluster: &Cluster, _pod: &Incoming) -> bool {

@@ -1,16 +1,18 @@
 //! PodTopologySpread, filter side: hard constraints (upstream `plugins/podtopologyspread/filtering.go`).
 
+mod args;
 mod counts;
 mod score;
 
+use self::args::SpreadArgs;
 use super::taint_toleration::is_kept_away;
-use crate::args::SpreadArgs;
 use crate::cluster::objects::OwnerSelector;
 use crate::cluster::spec::{Spec, Spread};
 use crate::cluster::{Cluster, Labels, Node, NodeId, NodeInfo, OwnerKind, PodId, Shape};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload, PodSnapshot};
 use crate::framework::{
-    Counts, CycleState, FilterState, Incoming, Plugin, PreFilterResult, ScoreState, Status,
+    Counts, CycleState, ExtensionPoint, FilterState, Incoming, Plugin, PreFilterResult, Registration,
+    ScoreState, Status,
 };
 use plimsoll_state::cast::signed;
 use plimsoll_state::intern::{Interner, Map, Sym};
@@ -202,6 +204,16 @@ impl State {
             }
         }
     }
+}
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::with_args_of(
+        "PodTopologySpread",
+        &[ExtensionPoint::PreFilter, ExtensionPoint::Filter, ExtensionPoint::PreScore, ExtensionPoint::Score],
+        |args: &SpreadArgs, handle| Box::new(PodTopologySpread::new(args, handle.strings())),
+    )
+    .by_default(2)
 }
 
 impl Plugin for PodTopologySpread {

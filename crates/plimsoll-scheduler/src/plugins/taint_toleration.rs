@@ -6,7 +6,8 @@ use crate::cluster::spec::{Spec, Taint};
 use crate::cluster::{Cluster, NodeId, NodeInfo, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
 use crate::framework::{
-    CycleState, FilterState, Incoming, Normalization, Plugin, PreFilterResult, ScoreState, Status,
+    CycleState, ExtensionPoint, FilterState, Incoming, Normalization, Plugin, PreFilterResult, Registration,
+    ScoreState, Status,
 };
 use plimsoll_state::model::TaintEffect;
 use std::sync::Arc;
@@ -23,6 +24,16 @@ struct State(Arc<Spec>);
 /// Whether the node has a taint that keeps the pod away.
 pub(super) fn is_kept_away(spec: &Spec, node: &NodeInfo) -> bool {
     node.taints.iter().any(|t| t.effect != TaintEffect::PreferNoSchedule && !spec.tolerates(t))
+}
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::new(
+        "TaintToleration",
+        &[ExtensionPoint::Filter, ExtensionPoint::PreScore, ExtensionPoint::Score],
+        |_, _| Box::new(TaintToleration),
+    )
+    .by_default(3)
 }
 
 impl Plugin for TaintToleration {

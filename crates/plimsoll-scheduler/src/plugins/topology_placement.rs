@@ -2,7 +2,7 @@
 //! `plugins/topologyaware/topology_placement.go`).
 
 use crate::cluster::{Cluster, NodeView};
-use crate::framework::{Incoming, Placement, Plugin, PodGroupView, Status};
+use crate::framework::{ExtensionPoint, Incoming, Placement, Plugin, PodGroupView, Registration, Status};
 use std::collections::BTreeMap;
 
 /// The plugin.
@@ -22,6 +22,14 @@ fn scheduled_domain<'a>(group: &PodGroupView<'a>, key: &str) -> Result<Option<&'
         found = Some(domain);
     }
     Ok(found)
+}
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::new("TopologyPlacementGenerator", &[ExtensionPoint::PlacementGenerate], |_, _| {
+        Box::new(TopologyPlacementGenerator)
+    })
+    .by_default_behind("TopologyAwareWorkloadScheduling", 0)
 }
 
 impl Plugin for TopologyPlacementGenerator {

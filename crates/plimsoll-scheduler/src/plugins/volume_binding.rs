@@ -1,18 +1,20 @@
 //! VolumeBinding: claims that are bound, can be bound, or can be provisioned on a node
 //! (upstream `plugins/volumebinding`).
 
+mod args;
+
+use self::args::VolumeBindingArgs;
 use super::volume_limits::not_owner;
 use super::volumes::{
     claim_change, claim_name, find, is_for, is_own_claim, uses_volumes, waits_for_consumer,
 };
 use crate::PreBindWork;
-use crate::args::Args;
 use crate::cluster::objects::{Assumed, Claim, ObjectChange, Volume};
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
 use crate::framework::{
-    AssumedPod, Code, CycleState, FilterState, Incoming, Plugin, PreBindResult, PreFilterResult, Reason,
-    Status,
+    AssumedPod, Code, CycleState, ExtensionPoint, FilterState, Incoming, Plugin, PreBindResult,
+    PreFilterResult, Reason, Registration, Status,
 };
 use plimsoll_state::model::VolumeSource;
 use plimsoll_state::time::Duration;
@@ -35,7 +37,7 @@ pub(crate) struct VolumeBinding {
 }
 
 impl VolumeBinding {
-    pub(crate) fn new(args: &Args) -> Self {
+    pub(crate) fn new(args: &VolumeBindingArgs) -> Self {
         Self { timeout: Duration::from_seconds(args.bind_timeout_seconds) }
     }
 }
@@ -255,6 +257,21 @@ impl State {
         }
         Ok(plan)
     }
+}
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::with_args_of(
+        "VolumeBinding",
+        &[
+            ExtensionPoint::PreFilter,
+            ExtensionPoint::Filter,
+            ExtensionPoint::Reserve,
+            ExtensionPoint::PreBind,
+        ],
+        |args: &VolumeBindingArgs, _| Box::new(VolumeBinding::new(args)),
+    )
+    .by_default(0)
 }
 
 impl Plugin for VolumeBinding {

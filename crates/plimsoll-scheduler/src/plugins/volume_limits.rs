@@ -4,7 +4,9 @@ use super::volumes::{claim_change, claim_name, find, is_for, is_own_claim, uses_
 use crate::cluster::objects::{Claim, ObjectChange};
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
-use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
+use crate::framework::{
+    CycleState, ExtensionPoint, FilterState, Incoming, Plugin, PreFilterResult, Registration, Status,
+};
 use plimsoll_state::cast::signed;
 use plimsoll_state::intern::Sym;
 use plimsoll_state::model::VolumeSource;
@@ -82,6 +84,14 @@ fn may_attach(volumes: &[plimsoll_state::model::Volume]) -> bool {
 
 fn uses_claims(volumes: &[plimsoll_state::model::Volume]) -> bool {
     volumes.iter().any(|v| matches!(v.source, VolumeSource::Claim { .. } | VolumeSource::Ephemeral))
+}
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::new("NodeVolumeLimits", &[ExtensionPoint::PreFilter, ExtensionPoint::Filter], |_, _| {
+        Box::new(VolumeLimits)
+    })
+    .by_default(0)
 }
 
 impl Plugin for VolumeLimits {

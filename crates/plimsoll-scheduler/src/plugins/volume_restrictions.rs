@@ -5,7 +5,9 @@ use super::volumes::{claim_change, claim_name, find, is_own_claim, uses_volumes}
 use crate::cluster::spec::Spec;
 use crate::cluster::{Cluster, NodeId, PodId, Shape};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
-use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
+use crate::framework::{
+    CycleState, ExtensionPoint, FilterState, Incoming, Plugin, PreFilterResult, Registration, Status,
+};
 use plimsoll_state::cast::signed;
 use plimsoll_state::intern::Sym;
 use plimsoll_state::model::{AccessMode, Volume, VolumeSource};
@@ -84,6 +86,14 @@ fn uses(shape: &Shape, namespace: Sym, names: &[String]) -> usize {
         return 0;
     }
     named_claims(shape).filter(|n| names.iter().any(|o| o == n)).count()
+}
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::new("VolumeRestrictions", &[ExtensionPoint::PreFilter, ExtensionPoint::Filter], |_, _| {
+        Box::new(VolumeRestrictions)
+    })
+    .by_default(0)
 }
 
 impl Plugin for VolumeRestrictions {

@@ -4,7 +4,9 @@ use super::volumes::{claim_change, find, is_own_claim, uses_volumes};
 use crate::cluster::objects::{ObjectChange, Volume};
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
-use crate::framework::{CycleState, FilterState, Incoming, Plugin, PreFilterResult, Status};
+use crate::framework::{
+    CycleState, ExtensionPoint, FilterState, Incoming, Plugin, PreFilterResult, Registration, Status,
+};
 use plimsoll_state::intern::{Interner, Sym};
 use plimsoll_state::model::{BindingMode, VolumeSource};
 use std::collections::BTreeSet;
@@ -50,6 +52,14 @@ impl VolumeZone {
     fn reject(&self, text: String) -> PreFilterResult {
         PreFilterResult::Reject(Status::unresolvable(text))
     }
+}
+
+/// How the plugin is registered.
+pub(super) fn registration() -> Registration {
+    Registration::new("VolumeZone", &[ExtensionPoint::PreFilter, ExtensionPoint::Filter], |_, handle| {
+        Box::new(VolumeZone::new(handle.strings()))
+    })
+    .by_default(0)
 }
 
 impl Plugin for VolumeZone {

@@ -98,7 +98,7 @@ impl Harness {
         let mut user = UserPlugins::default();
         user.multi_point.enabled.push(PluginRef { name: "Audit".to_owned(), weight: 0 });
         let plugins =
-            PluginSet::new(&registry, &user, FeatureGates::default()).expect("the registry knows it");
+            PluginSet::new(&registry, &user, &FeatureGates::default()).expect("the registry knows it");
         let profiles = vec![Profile { plugins, ..Profile::default() }];
         let mut harness = Self { scheduler: Scheduler::new(Config { profiles, ..Config::default() }), calls };
         harness.step(0, &node(1000));

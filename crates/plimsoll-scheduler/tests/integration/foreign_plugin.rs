@@ -99,9 +99,10 @@ fn registry() -> Registry {
 fn scheduler() -> Scheduler {
     let mut user = UserPlugins::default();
     user.multi_point.enabled.push(PluginRef { name: "Teams".to_owned(), weight: 100 });
-    let plugins = PluginSet::new(&registry(), &user, FeatureGates::default()).expect("the registry knows it");
+    let plugins =
+        PluginSet::new(&registry(), &user, &FeatureGates::default()).expect("the registry knows it");
     let mut args = Args::default();
-    args.others.insert("Teams".to_owned(), "\"tier\"".to_owned());
+    args.set_json("Teams", "\"tier\"".to_owned());
     let profile = Profile { plugins, args, ..Profile::default() };
     Scheduler::new(Config { profiles: vec![profile], ..Config::default() })
 }
@@ -187,9 +188,9 @@ fn profiles_are_checked_against_the_registry() {
     let mut user = UserPlugins::default();
     user.multi_point.enabled.push(PluginRef { name: "Teams".to_owned(), weight: 1 });
     let refused =
-        PluginSet::new(&Registry::in_tree(), &user, FeatureGates::default()).expect_err("not in-tree");
+        PluginSet::new(&Registry::in_tree(), &user, &FeatureGates::default()).expect_err("not in-tree");
     assert_eq!(refused.to_string(), "plugin \"Teams\" does not exist");
-    let plugins = PluginSet::new(&registry(), &user, FeatureGates::default()).expect("registered");
+    let plugins = PluginSet::new(&registry(), &user, &FeatureGates::default()).expect("registered");
     assert!(plugins.enabled(ExtensionPoint::Score, "Teams"));
     assert!(!plugins.enabled(ExtensionPoint::Bind, "Teams"), "only where it is registered for");
 }

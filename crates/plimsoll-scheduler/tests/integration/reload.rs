@@ -90,9 +90,9 @@ fn profiles(calls: &Calls, plugin: Option<(&'static str, &str)>) -> Vec<Profile>
         let points = [P::PreEnqueue, P::PreFilter, P::Filter, P::Reserve, P::Permit, P::PreBind, P::PostBind];
         registry.register(Registration::new("Gate", &points, make)).expect("a new name");
         user.multi_point.enabled.push(PluginRef { name: "Gate".to_owned(), weight: 0 });
-        args.others.insert("Gate".to_owned(), stops.to_owned());
+        args.set_json("Gate", stops.to_owned());
     }
-    let plugins = PluginSet::new(&registry, &user, FeatureGates::default()).expect("the registry knows it");
+    let plugins = PluginSet::new(&registry, &user, &FeatureGates::default()).expect("the registry knows it");
     vec![Profile { plugins, args, ..Profile::default() }]
 }
 

@@ -105,7 +105,7 @@ fn scheduler(make: &Make) -> Scheduler {
     registry.register(plugin).unwrap();
     let mut user = UserPlugins::default();
     user.multi_point.enabled.push(PluginRef { name: "fast".to_owned(), weight: 1000 });
-    let plugins = PluginSet::new(&registry, &user, FeatureGates::default()).unwrap();
+    let plugins = PluginSet::new(&registry, &user, &FeatureGates::default()).unwrap();
     Scheduler::new(Config { profiles: vec![Profile { plugins, ..Profile::default() }], ..Config::default() })
 }
 

@@ -12,7 +12,9 @@ use plimsoll_state::model;
 use plimsoll_state::time::Time;
 use std::collections::BTreeMap;
 
-const GATES: FeatureGates = FeatureGates { gang_scheduling: true, topology_aware_workload_scheduling: true };
+fn gates() -> FeatureGates {
+    FeatureGates::from_iter(["GangScheduling", "TopologyAwareWorkloadScheduling"])
+}
 
 /// One placement for each first letter of node names; the more pods fit, the better.
 #[derive(Debug)]
@@ -71,7 +73,7 @@ fn scheduler(score: i64) -> Scheduler {
     let mut user = UserPlugins::default();
     user.multi_point.enabled.push(PluginRef { name: "ByLetter".to_owned(), weight: 1 });
     user.multi_point.disabled = ["TopologyPlacementGenerator", "PodGroupPodsCount"].map(str::to_owned).into();
-    let plugins = PluginSet::new(&registry, &user, GATES).expect("valid");
+    let plugins = PluginSet::new(&registry, &user, &gates()).expect("valid");
     Scheduler::new(Config { profiles: vec![Profile { plugins, ..Profile::default() }], ..Config::default() })
 }
 
@@ -152,7 +154,7 @@ fn zoned(name: &str, zone: &str) -> Event {
     Event::Object(ObjectEvent::NodeUpsert(Box::new(node)))
 }
 
-fn topology(minimum: Option<u32>, gates: FeatureGates) -> Scheduler {
+fn topology(minimum: Option<u32>, gates: &FeatureGates) -> Scheduler {
     let plugins = PluginSet::new(&Registry::in_tree(), &UserPlugins::default(), gates).expect("valid");
     let profiles = vec![Profile { plugins, ..Profile::default() }];
     let mut s = Scheduler::new(Config { profiles, ..Config::default() });
@@ -188,7 +190,7 @@ fn pods_of_a_group_share_a_topology_domain() {
         out.extend((1..=4).map(|i| zoned(&format!("b{i}"), "b")));
         out
     };
-    let mut s = topology(Some(2), GATES);
+    let mut s = topology(Some(2), &gates());
     step(&mut s, 1, nodes());
     // Zone a has room for enough pods, zone b for more of them.
     let mut at = step(&mut s, 2, members(0, 3));
@@ -199,13 +201,13 @@ fn pods_of_a_group_share_a_topology_domain() {
     assert_eq!(at, ["b1", "b2", "b3", "b4"]);
     assert!(step(&mut s, 4, members(4, 5)).is_empty());
     // A group that is no gang runs in one domain as well.
-    let only_topology = FeatureGates { gang_scheduling: false, ..GATES };
-    let mut s = topology(None, only_topology);
+    let only_topology = FeatureGates::from_iter(["TopologyAwareWorkloadScheduling"]);
+    let mut s = topology(None, &only_topology);
     step(&mut s, 1, nodes());
     let at = step(&mut s, 2, members(0, 6));
     assert_eq!(at, ["b1", "b2", "b3", "b4"]);
     // Without the gate the label means nothing.
-    let mut s = topology(Some(2), FeatureGates { topology_aware_workload_scheduling: false, ..GATES });
+    let mut s = topology(Some(2), &FeatureGates::from_iter(["GangScheduling"]));
     step(&mut s, 1, nodes());
     assert_eq!(step(&mut s, 2, members(0, 8)).len(), 8);
 }
@@ -215,7 +217,9 @@ fn pods_of_a_group_share_a_topology_domain() {
 fn no_group_spans_two_zones() {
     for seed in 0..20 {
         let mut rng = plimsoll_state::rng::Rng::new(seed);
-        let mut s = topology(Some(2), FeatureGates { gang_scheduling: seed % 2 == 0, ..GATES });
+        let mut gates = gates();
+        gates.set("GangScheduling", seed % 2 == 0);
+        let mut s = topology(Some(2), &gates);
         let mut bound = 0;
         for at in 1..300 {
             let event = match rng.below(12) {

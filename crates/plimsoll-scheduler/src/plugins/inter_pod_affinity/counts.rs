@@ -1,8 +1,8 @@
 //! InterPodAffinity, counted: pods that matter to one shape by topology domain, kept up to date.
 
+use super::args::InterPodAffinityArgs;
 use super::score::normalize;
 use super::{DomainCounts, REASON_AFFINITY, REASON_ANTI, REASON_EXISTING, all_match, term_matches};
-use crate::args::InterPodAffinityArgs;
 use crate::cluster::{Cluster, Moved, NodeId, Shape};
 use crate::framework::{
     At, Axis, Counts, Dump, Incoming, MISSING, Place, Relations, Status, Topology, Touched, coordinate,

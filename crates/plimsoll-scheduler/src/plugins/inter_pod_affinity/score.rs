@@ -1,8 +1,8 @@
 //! InterPodAffinity, score side: preferred terms of both sides (upstream
 //! `plugins/interpodaffinity/scoring.go`).
 
+use super::args::InterPodAffinityArgs;
 use super::term_matches;
-use crate::args::InterPodAffinityArgs;
 use crate::cluster::spec::Term;
 use crate::cluster::{Cluster, NodeId, NodeInfo, Shape};
 use crate::framework::{Incoming, ScoreState};
