@@ -6,22 +6,21 @@ mod flavors;
 mod overtaking;
 mod preemption;
 mod quota_alone;
-mod world;
 
 use plimsoll_state::ObjectEvent;
 
 use proptest::prelude::*;
 
 use crate::Event;
+use crate::testing::{Fixture, pod, pod_set, spec};
 use plimsoll_queueing::cond;
 use plimsoll_state::model::{Pod, PodSpec, Resources};
 use plimsoll_state::time::Duration;
-use world::{World, pod, pod_set, spec};
 
 #[test]
 fn a_gang_without_room_waits_whole_and_quota_alone_would_start_half_of_it() {
     for joint in [false, true] {
-        let mut w = World::new(joint);
+        let mut w = Fixture::new(joint);
         w.node("a", 2);
         w.node("b", 2);
         w.submit("first", 3, 1);
@@ -46,7 +45,7 @@ fn a_gang_without_room_waits_whole_and_quota_alone_would_start_half_of_it() {
 
 #[test]
 fn reservations_are_released_when_the_workload_finishes_before_its_pods_are_created() {
-    let mut w = World::new(true);
+    let mut w = Fixture::new(true);
     w.node("a", 2);
     // Its pods never come.
     w.pods.insert("lazy".into(), Vec::new());
@@ -59,7 +58,7 @@ fn reservations_are_released_when_the_workload_finishes_before_its_pods_are_crea
 
 #[test]
 fn reservations_expire() {
-    let mut w = World::new(true);
+    let mut w = Fixture::new(true);
     w.node("a", 2);
     w.pods.insert("lazy".into(), Vec::new());
     w.submit("lazy", 2, 1);
@@ -70,8 +69,8 @@ fn reservations_expire() {
 }
 
 /// Three pods of a gang need a node each; the last pod is created late.
-fn gang_with_a_late_pod() -> World {
-    let mut w = World::new(true);
+fn gang_with_a_late_pod() -> Fixture {
+    let mut w = Fixture::new(true);
     w.node("a", 1);
     w.node("b", 1);
     w.node("c", 1);
@@ -177,7 +176,7 @@ fn a_workload_that_has_to_wait_for_ready_pods_reserves_no_nodes() {
         backoff_max: Duration::from_seconds(3600),
     };
     let config = plimsoll_queueing::Config { wait_for_pods_ready: Some(rules), ..Default::default() };
-    let mut w = World::with(true, config);
+    let mut w = Fixture::with(true, config);
     w.node("a", 2);
     w.submit("first", 1, 1);
     assert_eq!(w.bound.len(), 1);
@@ -192,7 +191,7 @@ fn a_workload_that_has_to_wait_for_ready_pods_reserves_no_nodes() {
 
 #[test]
 fn a_workload_that_is_evicted_gives_its_reservations_back_before_its_quota() {
-    let mut w = World::new(true);
+    let mut w = Fixture::new(true);
     w.node("a", 2);
     w.pods.insert("lazy".into(), Vec::new());
     w.submit("lazy", 2, 1);
@@ -216,7 +215,7 @@ fn a_workload_that_is_evicted_gives_its_reservations_back_before_its_quota() {
 #[test]
 fn reservations_that_exceed_their_node_are_released() {
     for cause in ["shrinks", "goes", "gets a pod of another scheduler"] {
-        let mut w = World::new(true);
+        let mut w = Fixture::new(true);
         w.node("a", 2);
         w.pods.insert("lazy".into(), Vec::new());
         w.submit("lazy", 2, 1);
@@ -244,7 +243,7 @@ fn pods_are_tried_with_what_is_filled_in_when_they_are_created() {
     use plimsoll_queueing::{Event as Queue, LimitRange, LimitRangeItem};
     let one: Resources = [("cpu".to_owned(), 1)].into();
     for filled in ["limits", "LimitRange", "RuntimeClass"] {
-        let mut w = World::new(true);
+        let mut w = Fixture::new(true);
         w.node("a", 2);
         let mut set = pod_set("main", 3, 0);
         let container = &mut set.spec.containers[0];
@@ -279,7 +278,7 @@ proptest! {
         nodes in prop::collection::vec(1i64..5, 1..5),
         steps in prop::collection::vec((0u8..7, 1i32..5, 1i64..4), 1..30),
     ) {
-        let mut w = World::new(true);
+        let mut w = Fixture::new(true);
         for (i, cpu) in nodes.iter().enumerate() {
             w.node(&format!("n{i}"), *cpu);
         }

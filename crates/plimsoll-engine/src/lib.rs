@@ -32,3 +32,5 @@ pub use unanswered::{ActionId, Unanswered};
 
 #[cfg(test)]
 mod joint_tests;
+#[cfg(test)]
+mod testing;

@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 
-use super::world::{World, cluster_queue, pod_set};
 use crate::Event;
+use crate::testing::{Fixture, cluster_queue, pod_set};
 use plimsoll_queueing::{ClusterQueue, Config};
 use plimsoll_state::ObjectEvent;
 use proptest::prelude::*;
 
 /// A world in which single pods come and go.
 struct Churn {
-    w: World,
+    w: Fixture,
     /// Admitted single pods, the oldest first.
     running: VecDeque<String>,
     made: usize,
@@ -18,7 +18,7 @@ struct Churn {
 
 impl Churn {
     fn new(joint: bool, queues: &[ClusterQueue], nodes: &[i64]) -> Self {
-        let mut w = World::with_queues(joint, Config::default(), queues);
+        let mut w = Fixture::with_queues(joint, Config::default(), queues);
         for (i, cpu) in nodes.iter().enumerate() {
             w.node(&format!("n{i}"), *cpu);
         }

@@ -1,8 +1,8 @@
 //! Workloads of the same scheduling hash: what one can't have, the others don't try. Where the labels of pods, or who places
 //! them, make a difference, they do.
 
-use super::world::{World, pod, pod_set, spec};
 use crate::Event;
+use crate::testing::{Fixture, pod, pod_set, spec};
 use plimsoll_queueing::PodSet;
 use plimsoll_state::ObjectEvent;
 use plimsoll_state::model::{
@@ -43,7 +43,7 @@ fn of_team(team: &str, count: i32) -> PodSet {
 
 #[test]
 fn a_workload_is_tried_whose_labels_no_pod_keeps_off() {
-    let mut w = World::new(true);
+    let mut w = Fixture::new(true);
     w.node("a", 8);
     let mut pod = alone("alone");
     pod.spec.affinity = anti_affinity("red");
@@ -57,7 +57,7 @@ fn a_workload_is_tried_whose_labels_no_pod_keeps_off() {
 
 #[test]
 fn pods_that_keep_each_other_off_are_told_from_those_that_do_not() {
-    let mut w = World::new(true);
+    let mut w = Fixture::new(true);
     w.node("a", 8);
     let gang = |team| {
         let mut set = of_team(team, 2);
@@ -72,7 +72,7 @@ fn pods_that_keep_each_other_off_are_told_from_those_that_do_not() {
 
 #[test]
 fn pods_of_another_scheduler_wait_for_no_nodes() {
-    let mut w = World::new(true);
+    let mut w = Fixture::new(true);
     w.node("a", 1);
     w.submit("ours", 2, 1);
     assert_eq!(w.reason("ours").0, "WaitingForNodes");
@@ -87,7 +87,7 @@ fn pods_of_another_scheduler_wait_for_no_nodes() {
 
 #[test]
 fn a_workload_is_tried_again_when_the_pod_comes_that_it_wants_to_be_beside() {
-    let mut w = World::new(true);
+    let mut w = Fixture::new(true);
     w.node("a", 8);
     let mut web = of_team("web", 2);
     web.spec.affinity = Affinity { pod: Some(term("db")), ..Affinity::default() };

@@ -1,12 +1,12 @@
 //! Nodes as a part of flavor assignment.
 
-use super::world::{World, cluster_queue, pod_set};
+use crate::testing::{Fixture, cluster_queue, pod_set};
 use plimsoll_queueing::{ClusterQueue, Config, PodSet};
 
 /// Two flavors in this order, with quota for 9 CPUs and nodes with these CPUs each.
-fn world(joint: bool, on_demand: i64, spot: i64) -> World {
+fn world(joint: bool, on_demand: i64, spot: i64) -> Fixture {
     let queue = cluster_queue("c", &[("on-demand", 9), ("spot", 9)]);
-    let mut w = World::with_queues(joint, Config::default(), &[queue]);
+    let mut w = Fixture::with_queues(joint, Config::default(), &[queue]);
     w.node_of("a", on_demand, "on-demand");
     w.node_of("b", spot, "spot");
     w
@@ -41,7 +41,7 @@ fn a_flavor_without_nodes_counts_as_one_without_quota() {
 #[test]
 fn the_message_names_quota_and_nodes() {
     let queue = cluster_queue("c", &[("on-demand", 9), ("spot", 1)]);
-    let mut w = World::with_queues(true, Config::default(), &[queue]);
+    let mut w = Fixture::with_queues(true, Config::default(), &[queue]);
     w.node_of("a", 1, "on-demand");
     w.submit("w", 2, 1);
     let (reason, message) = w.reason("w");
@@ -78,7 +78,7 @@ fn fewer_pods_are_admitted_where_fewer_fit_on_nodes() {
 fn entries_of_one_cycle_do_not_share_a_node() {
     let queues: Vec<ClusterQueue> =
         ["c", "d", "e"].map(|name| cluster_queue(name, &[("on-demand", 9), ("spot", 9)])).into();
-    let mut w = World::with_queues(true, Config::default(), &queues);
+    let mut w = Fixture::with_queues(true, Config::default(), &queues);
     for queue in ["c", "d", "e"] {
         w.submit_to(queue, queue, 0, vec![pod_set("main", 2, 1)]);
     }

@@ -1,10 +1,10 @@
 //! Workloads that are done before a claim could start anyway overtake it.
 
-use super::world::World;
+use crate::testing::Fixture;
 
 /// A node of two CPUs, of which one is taken for so long; a gang that needs both has a claim.
-fn world(seconds: Option<i32>) -> World {
-    let mut w = World::new(true);
+fn world(seconds: Option<i32>) -> Fixture {
+    let mut w = Fixture::new(true);
     w.node("a", 2);
     match seconds {
         Some(seconds) => w.submit_bounded("running", 1, 1, seconds),

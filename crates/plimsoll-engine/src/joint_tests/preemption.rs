@@ -1,7 +1,7 @@
 //! Preemption for nodes: by Kueue's rules, where it helps, and no more than that.
 
-use super::world::{World, cluster_queue, pod, pod_set, spec};
 use crate::Event;
+use crate::testing::{Fixture, cluster_queue, pod, pod_set, spec};
 use plimsoll_queueing::{
     ClusterQueue, Config, FlavorQuotas, PodSet, PreemptionPolicy, QueueingStrategy, ResourceGroup,
     ResourceQuota,
@@ -21,8 +21,8 @@ fn preempting(name: &str, flavors: &[(&str, i64)]) -> ClusterQueue {
 }
 
 /// Quota for everything, nodes with these CPUs, and single pods of priority 0 with these CPUs.
-fn world(nodes: &[i64], singles: &[i64]) -> World {
-    let mut w = World::with_queues(true, Config::default(), &[preempting("c", &[("f", 1_000_000)])]);
+fn world(nodes: &[i64], singles: &[i64]) -> Fixture {
+    let mut w = Fixture::with_queues(true, Config::default(), &[preempting("c", &[("f", 1_000_000)])]);
     for (i, cpu) in nodes.iter().enumerate() {
         w.node(&format!("n{i}"), *cpu);
     }
@@ -52,11 +52,11 @@ fn victims_are_those_that_leave_room_for_a_pod() {
 fn a_search_for_victims_that_failed_is_not_repeated_in_vain() {
     let mut queue = preempting("c", &[("f", 1_000)]);
     queue.strategy = QueueingStrategy::StrictFifo;
-    let mut w = World::with_queues(true, Config::default(), &[queue]);
+    let mut w = Fixture::with_queues(true, Config::default(), &[queue]);
     w.node("a", 2);
     w.submit("low", 2, 1);
     w.submit_to("c", "large", 10, vec![pod_set("main", 1, 3)]);
-    let searches = |w: &World| w.engine.queueing().map_or(0, |q| q.victim_searches());
+    let searches = |w: &Fixture| w.engine.queueing().map_or(0, |q| q.victim_searches());
     let before = searches(&w);
     assert!(before > 0);
     for i in 0..5 {
@@ -90,7 +90,7 @@ fn without_the_right_to_preempt_a_workload_waits() {
     let mut w = world(&[2], &[1, 1]);
     w.submit_to("c", "equal", 0, vec![pod_set("main", 1, 2)]);
     assert_eq!((w.preempted.len(), w.reason("equal").0.as_str()), (0, "WaitingForNodes"));
-    let mut w = World::new(true);
+    let mut w = Fixture::new(true);
     w.node("n0", 2);
     w.submit("low", 2, 1);
     w.submit_to("c", "high", 10, vec![pod_set("main", 1, 2)]);
@@ -105,7 +105,7 @@ fn nothing_is_preempted_for_pods_that_would_not_fit_then() {
     // Also not for quota: by quota alone one pod would go.
     let queue = preempting("c", &[("f", 4)]);
     for joint in [false, true] {
-        let mut w = World::with_queues(joint, Config::default(), std::slice::from_ref(&queue));
+        let mut w = Fixture::with_queues(joint, Config::default(), std::slice::from_ref(&queue));
         w.node("n0", 2);
         w.node("n1", 2);
         (0..4).for_each(|i| w.submit(&format!("s{i}"), 1, 1));
@@ -119,7 +119,7 @@ fn nothing_is_preempted_for_pods_that_would_not_fit_then() {
 fn podsets_are_preempted_for_together() {
     let queue = preempting("c", &[("f", 8)]);
     for joint in [false, true] {
-        let mut w = World::with_queues(joint, Config::default(), std::slice::from_ref(&queue));
+        let mut w = Fixture::with_queues(joint, Config::default(), std::slice::from_ref(&queue));
         w.node("n0", 20);
         w.submit("low", 4, 1);
         w.submit_to("c", "high", 10, vec![pod_set("driver", 1, 4), pod_set("worker", 1, 4)]);
@@ -140,7 +140,7 @@ fn every_resource_counts_for_preemption() {
     few_pods.resource_groups[0].covered.push("pods".into());
     few_pods.resource_groups[0].flavors[0].resources.push(quota("pods", 2));
     for joint in [false, true] {
-        let mut w = World::with_queues(joint, Config::default(), std::slice::from_ref(&few_pods));
+        let mut w = Fixture::with_queues(joint, Config::default(), std::slice::from_ref(&few_pods));
         w.node("n0", 20);
         (0..2).for_each(|i| w.submit(&format!("s{i}"), 1, 1));
         w.submit_to("c", "high", 10, vec![pod_set("main", 1, 1)]);
@@ -153,7 +153,7 @@ fn every_resource_counts_for_preemption() {
     let mut with_memory = pod_set("main", 1, 2);
     with_memory.spec.containers[0].requests.insert("memory".into(), 1 << 10);
     for joint in [false, true] {
-        let mut w = World::with_queues(joint, Config::default(), std::slice::from_ref(&two_groups));
+        let mut w = Fixture::with_queues(joint, Config::default(), std::slice::from_ref(&two_groups));
         w.node_of("n0", 2, "g");
         (0..2).for_each(|i| w.submit(&format!("s{i}"), 1, 1));
         w.submit_to("c", "high", 10, vec![with_memory.clone()]);
@@ -182,7 +182,7 @@ fn what_victims_leave_is_kept_until_they_are_gone() {
 fn one_that_waits_for_its_victims_preempts_no_others() {
     let mut queue = preempting("c", &[("f", 8), ("g", 8)]);
     queue.fungibility.try_next_when_can_preempt = true;
-    let mut w = World::with_queues(true, Config::default(), &[queue]);
+    let mut w = Fixture::with_queues(true, Config::default(), &[queue]);
     w.node_of("n0", 2, "f");
     w.node_of("n1", 2, "g");
     (0..4).for_each(|i| w.submit(&format!("s{i}"), 1, 1));
@@ -203,7 +203,7 @@ fn one_that_waits_for_its_victims_preempts_no_others() {
 #[test]
 fn the_smallest_loss_is_preempted_for_nodes() {
     let queue = preempting("c", &[("f", 1_000)]);
-    let mut w = World::with_queues(true, Config::default(), &[queue]);
+    let mut w = Fixture::with_queues(true, Config::default(), &[queue]);
     w.node("n0", 8);
     w.submit("single", 1, 1);
     w.submit("gang", 7, 1);
@@ -217,7 +217,7 @@ fn the_smallest_loss_is_preempted_for_nodes() {
 fn quota_and_nodes_are_preempted_for_together() {
     // Quota for five; a victim that frees quota on the wrong node doesn't help.
     let queue = preempting("c", &[("f", 5)]);
-    let mut w = World::with_queues(true, Config::default(), &[queue]);
+    let mut w = Fixture::with_queues(true, Config::default(), &[queue]);
     w.node("n0", 2);
     w.submit("a", 1, 2);
     w.node("n1", 3);
@@ -234,7 +234,7 @@ fn selects(pod_set: &str) -> LabelSelector {
 }
 
 /// Of the pods of podsets `main` so many may be disrupted.
-fn budget(w: &mut World, allowed: i64) {
+fn budget(w: &mut Fixture, allowed: i64) {
     let object = ClusterObject::Budget {
         namespace: "n".into(),
         name: "b".into(),
@@ -261,7 +261,7 @@ fn budgets_count_all_victims_together() {
 }
 
 /// A workload that `high` needs gone although it is on another node than the one that `high` needs, and the newest candidate.
-fn check_victim_on_another_node(w: &mut World, other: &PodSet, high: PodSet) {
+fn check_victim_on_another_node(w: &mut Fixture, other: &PodSet, high: PodSet) {
     w.node("large", 2);
     w.submit("in-the-way", 1, 2);
     w.node("small", 1);
@@ -319,7 +319,7 @@ fn a_victim_that_uses_the_preemptors_volume_alone_goes() {
 /// The first podset needs quota, the second has no node; both are decided together at the end.
 #[test]
 fn a_podset_without_nodes_after_preemption_is_tried_when_nodes_come() {
-    let mut w = World::with_queues(true, Config::default(), &[preempting("c", &[("f", 4)])]);
+    let mut w = Fixture::with_queues(true, Config::default(), &[preempting("c", &[("f", 4)])]);
     w.node("n0", 4);
     w.submit("low", 1, 2);
     let mut worker = pod_set("worker", 1, 1);
@@ -343,7 +343,7 @@ fn two_preemptors_of_a_cycle_share_what_their_victim_leaves() {
             queue.preemption.reclaim_within_cohort = PreemptionPolicy::Any;
             queue
         });
-        let mut w = World::with_queues(joint, Config::default(), &queues);
+        let mut w = Fixture::with_queues(joint, Config::default(), &queues);
         w.node("n0", 4);
         w.submit_to("low", "older", 0, vec![pod_set("main", 1, 4)]);
         w.node("n1", 4);
@@ -398,7 +398,7 @@ proptest! {
         quota in 4i64..30,
         lingers in prop::bool::ANY,
     ) {
-        let mut w = World::with_queues(true, Config::default(), &[preempting("c", &[("f", quota)])]);
+        let mut w = Fixture::with_queues(true, Config::default(), &[preempting("c", &[("f", quota)])]);
         nodes.iter().enumerate().for_each(|(i, cpu)| w.node(&format!("n{i}"), *cpu));
         for (i, cpu) in singles.iter().enumerate() {
             w.submit_to("c", &format!("s{i}"), 0, vec![pod_set("main", 1, *cpu)]);

@@ -1,18 +1,18 @@
 //! Where nodes decide nothing the status says why.
 
-use super::world::{World, cluster_queue, pod_set};
+use crate::testing::{Fixture, cluster_queue, pod_set};
 use plimsoll_queueing::{Config, cond};
 use plimsoll_state::model::{Volume, VolumeSource};
 
 /// Reason of the condition that says what was decided of nodes; whether some are reserved.
-fn nodes(w: &World, name: &str) -> (bool, String, String) {
+fn nodes(w: &Fixture, name: &str) -> (bool, String, String) {
     let c = w.workloads[name].status.condition(cond::NODES_RESERVED).cloned().unwrap_or_default();
     (c.status, c.reason, c.message)
 }
 
 #[test]
 fn generated_volumes_are_decided_by_quota_alone() {
-    let mut w = World::new(true);
+    let mut w = Fixture::new(true);
     w.node("a", 1);
     let mut set = pod_set("main", 2, 1);
     set.spec.volumes.push(Volume { name: "scratch".into(), source: VolumeSource::Ephemeral });
@@ -23,9 +23,9 @@ fn generated_volumes_are_decided_by_quota_alone() {
 }
 
 /// A world with nodes of the flavor `fixed`, and none of `cloud`, for which an autoscaler adds some.
-fn autoscaled(fixed: i64) -> World {
+fn autoscaled(fixed: i64) -> Fixture {
     let queue = cluster_queue("c", &[("fixed", 8), ("cloud", 8)]);
-    let mut w = World::with_queues(true, Config::default(), &[queue]);
+    let mut w = Fixture::with_queues(true, Config::default(), &[queue]);
     w.autoscale("cloud");
     w.node_of("a", fixed, "fixed");
     w
@@ -60,7 +60,7 @@ fn podsets_of_other_flavors_still_need_nodes() {
     memory.covered = vec!["memory".into()];
     memory.flavors[0].resources[0].resource = "memory".into();
     queue.resource_groups.push(memory);
-    let mut w = World::with_queues(true, Config::default(), &[queue]);
+    let mut w = Fixture::with_queues(true, Config::default(), &[queue]);
     w.autoscale("cloud");
     w.node_of("a", 2, "fixed");
     let mut elastic = pod_set("elastic", 1, 1);

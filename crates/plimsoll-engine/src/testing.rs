@@ -1,4 +1,5 @@
-//! The outside of the tests of joint admission: it makes pods of admitted workloads and binds what it is told to.
+//! The fixture of this crate's tests and of `examples/joint_work.rs`: builders of objects, and an engine whose actions are
+//! carried out at once. Faults, clocks and kubelets are the simulator's (`plimsoll-sim`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,46 +9,51 @@ use plimsoll_queueing::{
 };
 use plimsoll_state::ObjectEvent;
 use plimsoll_state::model::{Container, LabelSelector, Node, Pod, PodSpec, StringMap};
-use plimsoll_state::time::Time;
+use plimsoll_state::time::{Duration, Time};
 
-pub(super) fn spec(cpu: i64) -> PodSpec {
+pub(crate) fn spec(cpu: i64) -> PodSpec {
     let container = Container { requests: [("cpu".to_owned(), cpu)].into(), ..Container::default() };
     PodSpec { scheduler_name: "default-scheduler".into(), containers: vec![container], ..PodSpec::default() }
 }
 
-pub(super) struct World {
-    pub(super) engine: Engine,
+pub(crate) struct Fixture {
+    pub(crate) engine: Engine,
     config: EngineConfig,
     /// Nodes and what was there before the first workload.
     there: Vec<Event>,
-    pub(super) now: i64,
-    pub(super) version: u64,
-    pub(super) workloads: BTreeMap<String, Workload>,
+    /// In ticks.
+    pub(crate) now: i64,
+    /// Time from one step to the next.
+    pub(crate) tick: Duration,
+    pub(crate) version: u64,
+    pub(crate) workloads: BTreeMap<String, Workload>,
     /// Pods that exist, by workload.
-    pub(super) pods: BTreeMap<String, Vec<Pod>>,
-    pub(super) bound: BTreeSet<String>,
+    pub(crate) pods: BTreeMap<String, Vec<Pod>>,
+    pub(crate) bound: BTreeSet<String>,
     /// Pods that are not created when their workload is admitted.
-    pub(super) late: BTreeSet<String>,
-    pub(super) stuck: Vec<String>,
+    pub(crate) late: BTreeSet<String>,
+    pub(crate) stuck: Vec<String>,
     /// Workloads that were preempted, in this order, and whether their pods stay on their nodes, being deleted.
-    pub(super) preempted: Vec<String>,
-    pub(super) lingers: bool,
+    pub(crate) preempted: Vec<String>,
+    pub(crate) lingers: bool,
     going: Vec<String>,
-    pub(super) events: Vec<Event>,
+    pub(crate) events: Vec<Event>,
+    /// Workloads in the order in which their pods were created.
+    pub(crate) started: Vec<String>,
 }
 
-impl World {
-    pub(super) fn new(joint: bool) -> Self {
+impl Fixture {
+    pub(crate) fn new(joint: bool) -> Self {
         Self::with(joint, plimsoll_queueing::Config::default())
     }
 
-    pub(super) fn with(joint: bool, queueing: plimsoll_queueing::Config) -> Self {
+    pub(crate) fn with(joint: bool, queueing: plimsoll_queueing::Config) -> Self {
         Self::with_queues(joint, queueing, &[cluster_queue("c", &[("f", 1_000_000)])])
     }
 
     /// Flavors select nodes by the label `flavor`, except for `f`, which selects all. Each ClusterQueue has a LocalQueue of
     /// its name.
-    pub(super) fn with_queues(
+    pub(crate) fn with_queues(
         joint: bool,
         queueing: plimsoll_queueing::Config,
         queues: &[ClusterQueue],
@@ -89,6 +95,7 @@ impl World {
             config,
             there: there.clone(),
             now: 0,
+            tick: Duration::from_seconds(1),
             version: 1,
             workloads: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -99,13 +106,14 @@ impl World {
             lingers: false,
             going: Vec::new(),
             events: there,
+            started: Vec::new(),
         };
         w.run();
         w
     }
 
     /// A cluster autoscaler adds nodes of this flavor.
-    pub(super) fn autoscale(&mut self, flavor: &str) {
+    pub(crate) fn autoscale(&mut self, flavor: &str) {
         let flavor = plimsoll_queueing::ResourceFlavor {
             name: flavor.to_owned(),
             node_labels: [("flavor".to_owned(), flavor.to_owned())].into_iter().collect(),
@@ -116,25 +124,34 @@ impl World {
         self.run();
     }
 
-    pub(super) fn node(&mut self, name: &str, cpu: i64) {
+    pub(crate) fn node(&mut self, name: &str, cpu: i64) {
         self.node_of(name, cpu, "f");
     }
 
     /// A node of a flavor.
-    pub(super) fn node_of(&mut self, name: &str, cpu: i64, flavor: &str) {
+    pub(crate) fn node_of(&mut self, name: &str, cpu: i64, flavor: &str) {
         let mut n = Node { name: name.into(), uid: format!("uid-{name}"), ready: true, ..Node::default() };
         n.labels.insert("flavor".into(), flavor.into());
         n.allocatable.insert("cpu".into(), cpu);
         n.allocatable.insert("pods".into(), 100);
         n.allocatable.insert("memory".into(), 1 << 30);
-        let event = Event::Object(ObjectEvent::NodeUpsert(Box::new(n)));
-        self.there.push(event.clone());
-        self.events.push(event);
+        self.create_node(n);
         self.run();
     }
 
+    /// The engine sees the node in its next step.
+    pub(crate) fn create_node(&mut self, node: Node) {
+        let event = Event::Object(ObjectEvent::NodeUpsert(Box::new(node)));
+        self.there.push(event.clone());
+        self.events.push(event);
+    }
+
+    fn time(&self) -> Time {
+        Time(self.now * self.tick.0)
+    }
+
     /// Another process takes over: it sees pods first or last, and then decides.
-    pub(super) fn restart(&mut self, pods_first: bool) {
+    pub(crate) fn restart(&mut self, pods_first: bool) {
         self.engine = Engine::new(self.config.clone());
         let workloads = self.workloads.values().cloned();
         let upsert = |w| Event::Queueing(plimsoll_queueing::Event::WorkloadUpsert(Box::new(w)));
@@ -145,22 +162,22 @@ impl World {
         let (first, last) =
             if pods_first { (&mut pods, &mut workloads) } else { (&mut workloads, &mut pods) };
         for mut events in [self.there.clone(), std::mem::take(first), std::mem::take(last)] {
-            self.engine.observe(Time::from_seconds(self.now), &mut events);
+            self.engine.observe(self.time(), &mut events);
         }
         self.run();
     }
 
-    pub(super) fn submit(&mut self, name: &str, count: i32, cpu: i64) {
+    pub(crate) fn submit(&mut self, name: &str, count: i32, cpu: i64) {
         self.submit_to("c", name, 0, vec![pod_set("main", count, cpu)]);
     }
 
-    pub(super) fn submit_to(&mut self, queue: &str, name: &str, priority: i32, pod_sets: Vec<PodSet>) {
+    pub(crate) fn submit_to(&mut self, queue: &str, name: &str, priority: i32, pod_sets: Vec<PodSet>) {
         self.create(queue, name, priority, pod_sets);
         self.tell(name);
     }
 
     /// Submits pods that run for so many seconds at most.
-    pub(super) fn submit_bounded(&mut self, name: &str, count: i32, cpu: i64, seconds: i32) {
+    pub(crate) fn submit_bounded(&mut self, name: &str, count: i32, cpu: i64, seconds: i32) {
         self.create("c", name, 0, vec![pod_set("main", count, cpu)]);
         if let Some(w) = self.workloads.get_mut(name) {
             w.max_execution_seconds = Some(seconds);
@@ -169,7 +186,7 @@ impl World {
     }
 
     /// Workloads with the same podsets, by queue and name, that the engine sees at once.
-    pub(super) fn submit_together(&mut self, workloads: &[(&str, &str)], pod_sets: &[PodSet]) {
+    pub(crate) fn submit_together(&mut self, workloads: &[(&str, &str)], pod_sets: &[PodSet]) {
         for (queue, name) in workloads {
             self.create(queue, name, 0, pod_sets.to_vec());
             let upsert = plimsoll_queueing::Event::WorkloadUpsert(Box::new(self.workloads[*name].clone()));
@@ -178,13 +195,14 @@ impl World {
         self.run();
     }
 
-    fn create(&mut self, queue: &str, name: &str, priority: i32, pod_sets: Vec<PodSet>) {
+    /// Creates a workload, of which the engine learns by [`Fixture::tell`].
+    pub(crate) fn create(&mut self, queue: &str, name: &str, priority: i32, pod_sets: Vec<PodSet>) {
         let w = Workload {
             key: WorkloadKey { namespace: "n".into(), name: name.into() },
             uid: name.into(),
             version: 1,
             generation: 1,
-            creation: Time::from_seconds(self.now),
+            creation: self.time(),
             queue: queue.into(),
             active: true,
             priority,
@@ -194,18 +212,23 @@ impl World {
         self.workloads.insert(name.into(), w);
     }
 
-    pub(super) fn tell(&mut self, name: &str) {
+    pub(crate) fn tell(&mut self, name: &str) {
+        self.announce(name);
+        self.run();
+    }
+
+    /// The engine sees the workload in its next step.
+    pub(crate) fn announce(&mut self, name: &str) {
         self.version += 1;
         if let Some(w) = self.workloads.get_mut(name) {
             w.version = self.version;
             let event = plimsoll_queueing::Event::WorkloadUpsert(Box::new(w.clone()));
             self.events.push(Event::Queueing(event));
         }
-        self.run();
     }
 
     /// Updates pods that are on nodes, without a change that concerns scheduling.
-    pub(super) fn touch_bound_pods(&mut self, n: usize) {
+    pub(crate) fn touch_bound_pods(&mut self, n: usize) {
         for pod in self.pods.values_mut().flatten().filter(|p| !p.spec.node_name.is_empty()) {
             pod.labels.insert("touched".into(), n.to_string());
             self.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(pod.clone()))));
@@ -213,7 +236,7 @@ impl World {
         self.run();
     }
 
-    pub(super) fn create_late_pods(&mut self) {
+    pub(crate) fn create_late_pods(&mut self) {
         let late = std::mem::take(&mut self.late);
         for pod in self.pods.values().flatten().filter(|p| late.contains(&p.uid)) {
             self.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(pod.clone()))));
@@ -221,7 +244,13 @@ impl World {
         self.run();
     }
 
-    pub(super) fn finish(&mut self, name: &str) {
+    pub(crate) fn finish(&mut self, name: &str) {
+        self.end(name);
+        self.run();
+    }
+
+    /// The engine sees in its next step that the workload has finished and its pods are gone.
+    pub(crate) fn end(&mut self, name: &str) {
         let Some(w) = self.workloads.get_mut(name) else { return };
         let done = plimsoll_queueing::Condition {
             kind: cond::FINISHED.into(),
@@ -233,7 +262,7 @@ impl World {
         for pod in self.pods.remove(name).unwrap_or_default() {
             self.events.push(Event::Object(ObjectEvent::PodDelete(pod.uid)));
         }
-        self.tell(name);
+        self.announce(name);
         self.workloads.remove(name);
     }
 
@@ -255,23 +284,32 @@ impl World {
     }
 
     /// Pods that are being deleted are gone.
-    pub(super) fn let_go(&mut self) {
+    pub(crate) fn let_go(&mut self) {
         let going = std::mem::take(&mut self.going);
         self.events.extend(going.into_iter().map(|uid| Event::Object(ObjectEvent::PodDelete(uid))));
         self.run();
     }
 
     /// Steps until nothing more is asked for.
-    pub(super) fn run(&mut self) {
-        for _ in 0..200 {
+    pub(crate) fn run(&mut self) {
+        self.run_with(200, Engine::step);
+    }
+
+    /// The same with at most so many steps, each made by `step`.
+    pub(crate) fn run_with(
+        &mut self,
+        most: usize,
+        mut step: impl FnMut(&mut Engine, Time, &mut Vec<Event>, &mut Vec<Action>),
+    ) {
+        for _ in 0..most {
             self.now += 1;
-            let mut actions = Vec::new();
-            self.engine.step(Time::from_seconds(self.now), &mut self.events, &mut actions);
+            let (now, mut actions) = (self.time(), Vec::new());
+            step(&mut self.engine, now, &mut self.events, &mut actions);
             let quiet = actions.is_empty();
             for action in actions {
                 self.carry_out(action);
             }
-            let due = self.engine.next_wake().is_some_and(|t| t <= Time::from_seconds(self.now));
+            let due = self.engine.next_wake().is_some_and(|t| t <= now);
             if quiet && !due && self.events.is_empty() {
                 return;
             }
@@ -302,12 +340,14 @@ impl World {
                 let created = pods.iter().filter(|p| !self.late.contains(&p.uid));
                 let upserts = created.map(|p| Event::Object(ObjectEvent::PodUpsert(Box::new(p.clone()))));
                 self.events.extend(upserts);
+                self.started.push(name.clone());
                 self.pods.insert(name, pods);
             }
             Action::Scheduler(plimsoll_scheduler::Action::Bind { pod, node }) => {
                 self.bound.insert(pod.uid.clone());
                 self.events.push(Event::Scheduler(plimsoll_scheduler::Event::Bound(pod.uid.clone())));
-                let mine = self.pods.values_mut().flatten().find(|p| p.uid == pod.uid);
+                let workload = pod.uid.rsplit_once('-').map_or("", |(workload, _)| workload);
+                let mine = self.pods.get_mut(workload).into_iter().flatten().find(|p| p.uid == pod.uid);
                 if let Some(p) = mine {
                     p.spec.node_name = node;
                     self.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(p.clone()))));
@@ -339,26 +379,26 @@ impl World {
         pods
     }
 
-    pub(super) fn admitted(&self) -> Vec<&str> {
+    pub(crate) fn admitted(&self) -> Vec<&str> {
         let all = self.workloads.iter().filter(|(_, w)| w.status.is_true(cond::ADMITTED));
         all.map(|(name, _)| name.as_str()).collect()
     }
 
     /// Flavors of a workload's podsets.
-    pub(super) fn flavors(&self, name: &str) -> Vec<&str> {
+    pub(crate) fn flavors(&self, name: &str) -> Vec<&str> {
         let admission = self.workloads.get(name).and_then(|w| w.status.admission.as_ref());
         let assigned = admission.into_iter().flat_map(|a| &a.assignments).flat_map(|a| &a.flavors);
         assigned.map(|(_, f)| f.as_str()).collect()
     }
 
-    pub(super) fn reason(&self, name: &str) -> (String, String) {
+    pub(crate) fn reason(&self, name: &str) -> (String, String) {
         let w = self.workloads.get(name);
         let c = w.and_then(|w| w.status.condition(cond::QUOTA_RESERVED).cloned()).unwrap_or_default();
         (c.reason, c.message)
     }
 }
 
-pub(super) fn pod(workload: &str, i: usize, spec: &PodSpec) -> Pod {
+pub(crate) fn pod(workload: &str, i: usize, spec: &PodSpec) -> Pod {
     Pod {
         uid: format!("{workload}-{i}"),
         namespace: "n".into(),
@@ -371,12 +411,12 @@ pub(super) fn pod(workload: &str, i: usize, spec: &PodSpec) -> Pod {
     }
 }
 
-pub(super) fn pod_set(name: &str, count: i32, cpu: i64) -> PodSet {
+pub(crate) fn pod_set(name: &str, count: i32, cpu: i64) -> PodSet {
     PodSet { name: name.into(), count, spec: spec(cpu), ..PodSet::default() }
 }
 
 /// A ClusterQueue with quotas for CPUs, by flavor.
-pub(super) fn cluster_queue(name: &str, flavors: &[(&str, i64)]) -> ClusterQueue {
+pub(crate) fn cluster_queue(name: &str, flavors: &[(&str, i64)]) -> ClusterQueue {
     let of = |&(flavor, nominal): &(&str, i64)| FlavorQuotas {
         flavor: flavor.into(),
         resources: vec![ResourceQuota {
