@@ -438,15 +438,15 @@ fn plain(source: &str, pod: &Json, node: &Json) -> Result<Value, String> {
     program.evaluate(&mut variables, &mut Budget::new(1_000_000)).map_err(|e| e.to_string())
 }
 
-/// Objects as a user sees them, and where the pods are.
+/// The objects of a case and where the pods are, for the plain evaluation.
 #[derive(Debug, Default)]
-struct World {
+struct Objects {
     nodes: BTreeMap<String, NodeCase>,
     pods: BTreeMap<String, PodCase>,
     placed: BTreeMap<String, String>,
 }
 
-impl World {
+impl Objects {
     fn apply(&mut self, change: Change) -> Option<ObjectEvent> {
         match change {
             Change::Node(node) => {
@@ -490,41 +490,41 @@ proptest! {
         changes in changes(),
     ) {
         let mut s = scheduler(&[("one", json!({"filter": filter, "score": score, "reason": "no"}))]);
-        let mut world = World::default();
+        let mut objects = Objects::default();
         for (i, change) in changes.into_iter().enumerate() {
-            let event = world.apply(change);
+            let event = objects.apply(change);
             for (pod, node) in binds(&step(&mut s, 12 * i64::try_from(i).unwrap(), event.as_slice())) {
-                world.placed.insert(pod, node);
+                objects.placed.insert(pod, node);
             }
         }
         // The last pods that were tried are out of their backoff.
         for at in [215, 230, 245] {
             for (pod, node) in binds(&step(&mut s, at, &[])) {
-                world.placed.insert(pod, node);
+                objects.placed.insert(pod, node);
             }
         }
-        for pod in world.pods.values().filter(|pod| !world.placed.contains_key(&pod.name)) {
+        for pod in objects.pods.values().filter(|pod| !objects.placed.contains_key(&pod.name)) {
             let verdict = s.evaluate(&format!("uid-{}", pod.name), None).unwrap();
             prop_assert!(verdict.best.is_empty(), "{} sleeps, although {:?} would take it", pod.name, verdict.best);
-            compare(&world, pod, filter, score, &verdict)?;
+            compare(&objects, pod, filter, score, &verdict)?;
         }
         // A pod that was never tried.
         let pod = PodCase::new("p9", &[("a", "2"), ("b", "2")]);
         s.handle_object(Time::from_seconds(250), &pod.event());
         let verdict = s.evaluate("uid-p9", None).unwrap();
-        compare(&world, &pod, filter, score, &verdict)?;
+        compare(&objects, &pod, filter, score, &verdict)?;
     }
 }
 
 fn compare(
-    world: &World,
+    objects: &Objects,
     pod: &PodCase,
     filter: &str,
     score: &str,
     verdict: &plimsoll_scheduler::Verdict,
 ) -> Result<(), TestCaseError> {
     for (name, rejection) in &verdict.nodes {
-        let node = world.node(&world.nodes[name]);
+        let node = objects.node(&objects.nodes[name]);
         let ours = rejection.as_ref().filter(|r| r.plugin.as_deref() == Some("Expression/one"));
         if rejection.is_some() && ours.is_none() {
             continue;
@@ -537,7 +537,7 @@ fn compare(
         prop_assert_eq!(ours.map(|r| r.reasons.join(" ")), want, "{} on {}", pod.name, node);
     }
     for (name, scores, _) in &verdict.scores {
-        let node = world.node(&world.nodes[name]);
+        let node = objects.node(&objects.nodes[name]);
         let value = plain(score, &pod.json(), &node).map_err(|_| plimsoll_cel::EvalError::Budget);
         let ours = scores.iter().find(|(plugin, _)| plugin == "Expression/one").map(|(_, score)| *score);
         prop_assert_eq!(ours, Some(100 * score_of(&value)), "{} on {}", pod.name, node);
