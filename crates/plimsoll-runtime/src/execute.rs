@@ -17,14 +17,14 @@ use tracing::{Instrument, Span};
 use crate::api::{Api, Error};
 use crate::cache::{Cache, Kind};
 use crate::driver::Inbox;
+use crate::event_recorder::Recorder;
 use crate::extender::Extenders;
 use crate::flow::Flow;
 use crate::health::Health;
 use crate::lease::Claim;
 use crate::limit::Limit;
-use crate::notes::Recorder;
-use crate::room::{Decision, Place, Room};
 use crate::status::Statuses;
+use crate::throttle::{Decision, Permit, Throttle};
 use crate::{clock, decisions, journey};
 
 /// Most actions under way, those that wait to be tried again included; one object has at most one.
@@ -54,8 +54,8 @@ pub struct Context {
     pub extenders: Extenders,
     /// Whether writes have to wait.
     pub health: Health,
-    /// Room for writes.
-    pub room: Room,
+    /// How many writes may be under way.
+    pub throttle: Throttle,
     /// How much of each group of writes may begin.
     pub limits: [Limit; Group::ALL.len()],
 }
@@ -118,13 +118,13 @@ async fn finish(mut tasks: tokio::task::JoinSet<Lane>, claim: &Claim) {
 /// The right to send a request now.
 enum Turn {
     /// Of an explanation.
-    Explain(Place),
+    Explain(Permit),
     /// Of a decision.
     Decide(Decision),
 }
 
 /// Begins with as many writes as may be under way, of all groups in turn. What comes first is chosen only when there is
-/// a token for it, decisions when the API server can use one more, and explanations when it has room.
+/// a token for it, decisions when the API server can use one more, and explanations when it is not busy.
 fn begin(lanes: &mut Lanes, tasks: &mut tokio::task::JoinSet<Lane>, context: &Context) {
     let mut more = !context.health.paused();
     while std::mem::take(&mut more) {
@@ -132,7 +132,7 @@ fn begin(lanes: &mut Lanes, tasks: &mut tokio::task::JoinSet<Lane>, context: &Co
             if tasks.len() >= CONCURRENCY {
                 return;
             }
-            let Some((lane, action, turn)) = next(lanes, group, limit, &context.room) else { continue };
+            let Some((lane, action, turn)) = next(lanes, group, limit, &context.throttle) else { continue };
             more = true;
             let mut context = context.clone();
             if limit.is_some() {
@@ -147,24 +147,29 @@ fn begin(lanes: &mut Lanes, tasks: &mut tokio::task::JoinSet<Lane>, context: &Co
 }
 
 /// The next action of a group that may begin.
-fn next(lanes: &mut Lanes, group: Group, limit: &Limit, room: &Room) -> Option<(Lane, Action, Option<Turn>)> {
+fn next(
+    lanes: &mut Lanes,
+    group: Group,
+    limit: &Limit,
+    throttle: &Throttle,
+) -> Option<(Lane, Action, Option<Turn>)> {
     if group == Group::Extenders {
         let may = lanes.has_decision(group) && limit.try_take();
         let (lane, action) = may.then(|| lanes.next_decision(group)).flatten()?;
         return Some((lane, action, None));
     }
-    let place = lanes.has_explanation(group).then(|| room.try_begin()).flatten();
-    let decision = lanes.has_decision(group).then(|| room.try_decide()).flatten();
-    if (place.is_none() && decision.is_none()) || !limit.try_take() {
+    let permit = lanes.has_explanation(group).then(|| throttle.try_acquire()).flatten();
+    let decision = lanes.has_decision(group).then(|| throttle.try_begin_decision()).flatten();
+    if (permit.is_none() && decision.is_none()) || !limit.try_take() {
         return None;
     }
-    let (lane, action) = match (&place, &decision) {
+    let (lane, action) = match (&permit, &decision) {
         (Some(_), Some(_)) => lanes.next(group),
         (Some(_), None) => lanes.next_explanation(group),
         (None, _) => lanes.next_decision(group),
     }?;
-    let turn = match (place, decision) {
-        (Some(place), _) if explains(&action) => Some(Turn::Explain(place)),
+    let turn = match (permit, decision) {
+        (Some(permit), _) if explains(&action) => Some(Turn::Explain(permit)),
         (_, decision) => decision.map(Turn::Decide),
     };
     Some((lane, action, turn))
@@ -173,7 +178,7 @@ fn next(lanes: &mut Lanes, group: Group, limit: &Limit, room: &Room) -> Option<(
 /// Waits until the API server, and the limit of a group in which something waits, let it begin.
 async fn may_begin([workloads, pods, extenders]: [bool; Group::ALL.len()], context: &Context) {
     let written = async {
-        context.room.decidable().await;
+        context.throttle.decision_ready().await;
         token([workloads, pods, false], &context.limits).await;
     };
     tokio::select! {
@@ -203,7 +208,7 @@ async fn may_explain(waiting: [bool; Group::ALL.len()], context: &Context) {
     if !waiting.contains(&true) {
         return std::future::pending().await;
     }
-    context.room.opened().await;
+    context.throttle.ready().await;
     token(waiting, &context.limits).await;
 }
 
@@ -265,7 +270,7 @@ async fn execute(action: Action, context: &Context, mut turn: Option<Turn>) {
     let outcome = loop {
         step = match step {
             Step::Send(request, then) => {
-                let turn = turn.take().unwrap_or_else(|| Turn::Decide(context.room.decision()));
+                let turn = turn.take().unwrap_or_else(|| Turn::Decide(context.throttle.begin_decision()));
                 let began = Instant::now();
                 // The Lease may have been lost between two requests of an action.
                 let answer = match context.claim.held() {
@@ -276,7 +281,7 @@ async fn execute(action: Action, context: &Context, mut turn: Option<Turn>) {
                 // What got no answer tells how long this client waits.
                 match turn {
                     _ if matches!(answer, Err(Error::Transport(_))) => {}
-                    Turn::Explain(place) => place.done(refused),
+                    Turn::Explain(permit) => permit.done(refused),
                     Turn::Decide(decision) => decision.done(began.elapsed(), refused),
                 }
                 then(answer)

@@ -1,6 +1,6 @@
 //! Leader election by a Lease (`coordination.k8s.io/v1`): acquire, renew, release.
 //!
-//! Only the holder writes: [`Claim::held`] is false from the moment the last renewal is too old, before anybody else
+//! Only the holder writes: [`Claim::held`] is false from the moment the last renewal is too old, before another replica
 //! can have taken over. All times are measured with the monotonic clock from when this process saw the record (client-go's
 //! `observedTime`, `tools/leaderelection/leaderelection.go`), so that a step of the wall clock neither keeps a lost Lease
 //! nor steals one. The monotonic clock stands still while the machine is suspended: when the wall clock is ahead of it,

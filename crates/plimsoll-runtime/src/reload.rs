@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::Inbox;
-use crate::notes::Recorder;
+use crate::event_recorder::Recorder;
 
 /// How often files are looked at. A ConfigMap's files change at most once a minute, an editor's when the user looks.
 const PERIOD: Duration = Duration::from_secs(1);

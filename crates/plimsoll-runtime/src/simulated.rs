@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Error, LEASES, NODES, PODS, PatchKind, Resource};
 use crate::clock;
-use crate::notes::Recorder;
-use crate::room::Room;
+use crate::event_recorder::Recorder;
+use crate::throttle::Throttle;
 use crate::watch::{self, Delta};
 
 /// Most writes under way.
@@ -71,7 +71,7 @@ struct Address {
 /// Runs until stopped.
 pub async fn run(api: Api, options: Options, stop: CancellationToken) {
     let (tx, mut rx) = mpsc::unbounded_channel();
-    let (recorder, writer) = Recorder::new(api.clone(), Room::default());
+    let (recorder, writer) = Recorder::new(api.clone(), Throttle::default());
     // They end with this task, and their panics are its own.
     let mut feeds = tokio::task::JoinSet::new();
     feeds.spawn(writer.run());

@@ -15,18 +15,18 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{self, Api, Resource};
 use crate::cache::{Cache, Kind};
 use crate::discovery::Groups;
+use crate::event_recorder::{Ended, Recorder};
 use crate::extender::Extenders;
 use crate::health::{Health, SILENCE};
 use crate::jobs::control;
 use crate::lease::Claim;
 use crate::limit::Limit;
 use crate::metrics::jobs::JobMetrics;
-use crate::notes::{Ended, Recorder};
 use crate::reload::{self, Reloads};
 use crate::roles::Roles;
-use crate::room::Room;
 use crate::status::Statuses;
 use crate::synced::Synced;
+use crate::throttle::Throttle;
 use crate::watch::Memory;
 use crate::{declared, driver, execute, ingest, take_over};
 
@@ -288,8 +288,8 @@ impl Runtime {
         let driver::Driver { inbox, actions, flow, thread } =
             driver::start(settings.engine(), resources.len(), &supervisor)?;
         let api = api.writing_as("kueue-admission");
-        let room = Room::default();
-        let (recorder, writer) = Recorder::new(api.limited(&settings.events()), room.clone());
+        let throttle = Throttle::default();
+        let (recorder, writer) = Recorder::new(api.limited(&settings.events()), throttle.clone());
         let writer = writer.until(ended(cache.clone()));
         let stopping = stop.clone();
         supervisor.spawn("event recorder", move || until_stopped(writer.clone().run(), stopping.clone()));
@@ -330,7 +330,7 @@ impl Runtime {
             flow,
             recorder: recorder.clone(),
             statuses: statuses.clone(),
-            room: room.clone(),
+            throttle: throttle.clone(),
             claim: claim.clone(),
             extenders: Extenders::new(&settings.place.extenders),
             health: health.clone(),
@@ -355,7 +355,7 @@ impl Runtime {
                 let (health, stop) = (health.clone(), stop.clone());
                 move || {
                     let (cache, claim, health) = (cache.clone(), claim.clone(), health.clone());
-                    statuses.clone().run(api.clone(), cache, (claim, health, room.clone()), stop.clone())
+                    statuses.clone().run(api.clone(), cache, (claim, health, throttle.clone()), stop.clone())
                 }
             });
             let context = control::Context {

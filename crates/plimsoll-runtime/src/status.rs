@@ -1,5 +1,5 @@
 //! Statuses of queues: the latest wins. Of each object at most one is written in a [`PERIOD`]; what changes meanwhile is
-//! written once, after it. While the API server has no room they wait for some, up to [`PATIENCE`].
+//! written once, after it. While the API server is busy they wait, up to [`PATIENCE`].
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,11 +17,11 @@ use crate::cache::{Cache, Kind};
 use crate::clock;
 use crate::health::Health;
 use crate::lease::Claim;
-use crate::room::{Place, Room};
+use crate::throttle::{Permit, Throttle};
 
 /// From the end of one write of a status to the next, also after a failure; changes in between go into that one.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Longest wait for room.
+/// Longest wait for a permit.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Most writes at a time of those that have waited so long.
 const LATE: usize = 4;
@@ -99,7 +99,7 @@ impl Statuses {
         self,
         api: Api,
         cache: Cache,
-        (claim, health, room): (Claim, Health, Room),
+        (claim, health, throttle): (Claim, Health, Throttle),
         stop: CancellationToken,
     ) {
         let late = Arc::new(Semaphore::new(LATE));
@@ -110,8 +110,8 @@ impl Statuses {
                         return;
                     }
                     health.resumed().await;
-                    let place = place(&room, &late, since).await;
-                    tokio::spawn(self.clone().write(api.clone(), cache.clone(), key, place));
+                    let permits = acquire(&throttle, &late, since).await;
+                    tokio::spawn(self.clone().write(api.clone(), cache.clone(), key, permits));
                 }
                 self.wake.notified().await;
             }
@@ -127,15 +127,15 @@ impl Statuses {
         api: Api,
         cache: Cache,
         key: StatusKey,
-        place: (Place, Option<OwnedSemaphorePermit>),
+        permits: (Permit, Option<OwnedSemaphorePermit>),
     ) {
         // What it is now, after the wait.
         let Some((wanted, unsure)) = self.wanted(&key) else { return self.done(&key, None) };
         let written = caught("writing a status", write(&api, &cache, &key, &wanted, unsure)).await;
-        let (place, late) = place;
+        let (permit, late) = permits;
         // What a limit of this client held up says nothing about the server.
         if !api.is_limited() {
-            place.done(matches!(&written, Ok(Err(e)) if e.is_too_many()));
+            permit.done(matches!(&written, Ok(Err(e)) if e.is_too_many()));
         }
         drop(late);
         let again = match written {
@@ -152,13 +152,17 @@ impl Statuses {
     }
 }
 
-/// Waits for room, or until a status has waited long enough; then a few are written at a time.
-async fn place(room: &Room, late: &Arc<Semaphore>, since: Instant) -> (Place, Option<OwnedSemaphorePermit>) {
-    match tokio::time::timeout(PATIENCE.saturating_sub(since.elapsed()), room.begin()).await {
-        Ok(place) => (place, None),
+/// Waits for a permit, or until a status has waited long enough; then a few are written at a time.
+async fn acquire(
+    throttle: &Throttle,
+    late: &Arc<Semaphore>,
+    since: Instant,
+) -> (Permit, Option<OwnedSemaphorePermit>) {
+    match tokio::time::timeout(PATIENCE.saturating_sub(since.elapsed()), throttle.acquire()).await {
+        Ok(permit) => (permit, None),
         Err(_) => {
             let permit = Arc::clone(late).acquire_owned().await.ok();
-            (room.enter(), permit)
+            (throttle.acquire_now(), permit)
         }
     }
 }
@@ -214,7 +218,7 @@ mod tests {
         cache.put(Kind::Cohort, json!({"metadata": {"name": "c", "uid": "u"}}));
         let (statuses, stop) = (Statuses::default(), CancellationToken::new());
         let api = Api::direct(Arc::<Server>::clone(&server), "test");
-        let world = (Claim::always(), Health::default(), Room::default());
+        let world = (Claim::always(), Health::default(), Throttle::default());
         let work = tokio::spawn(statuses.clone().run(api, cache, world, stop.clone()));
         let began = Instant::now();
         for share in 1..=100 {

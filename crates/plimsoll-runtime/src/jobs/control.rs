@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Api, Error, PODS, WORKLOADS};
 use crate::cache::{Cache, Kind};
 use crate::driver::Inbox;
+use crate::event_recorder::Recorder;
 use crate::health::Health;
 use crate::lease::Claim;
 use crate::metrics::jobs::JobMetrics;
-use crate::notes::Recorder;
 use crate::synced::Synced;
 use crate::{clock, journey};
 

@@ -3,7 +3,7 @@
 //! Decisions and explanations come in the order of [`Lanes`]; statuses of queues and events come after them. A status is
 //! written at most once a second, and the last one always (`plimsoll-runtime`, `status.rs`). An event that waits for a
 //! minute is dropped, and after a second one that a newer one about its workload or the workload's end has overtaken
-//! (`notes.rs`).
+//! (`event_recorder.rs`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 

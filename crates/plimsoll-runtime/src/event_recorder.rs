@@ -5,7 +5,7 @@
 //! gone on for [`REFRESH`].
 //!
 //! An event costs the API server as much as a decision, and a pod needs its node more than its event. So events are written
-//! when the API server has room, and while decisions are being written only a few a second ([`Room::begin_event`]); the
+//! when the API server is not busy, and while decisions are being written only a few a second ([`Throttle::acquire_for_event`]); the
 //! rest waits for a pause. Of an object's events that had to wait for [`HELD_UP`], only the newest is written, and none
 //! about a workload that has finished meanwhile: its conditions say the same. Events are best effort: those that wait for
 //! longer than [`PATIENCE`], and the oldest when too many wait, are dropped (client-go's recorder keeps 1000 and drops those
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::api::{Api, EVENTS, Error, PatchKind};
 use crate::clock;
-use crate::room::{Place, Room};
+use crate::throttle::{Permit, Throttle};
 
 /// Repeats within this time are one series (client-go's `finishTime`).
 const SERIES_WINDOW: Duration = Duration::from_secs(360);
@@ -60,10 +60,10 @@ pub struct Recorder {
 
 impl Recorder {
     /// A recorder, and its writer, which ends when all recorders are gone.
-    pub fn new(api: Api, room: Room) -> (Self, Writer) {
+    pub fn new(api: Api, throttle: Throttle) -> (Self, Writer) {
         let (tx, rx) = mpsc::channel(BACKLOG);
         let rx = Arc::new(tokio::sync::Mutex::new(rx));
-        (Self { tx }, Writer { api, rx, room, ended: Arc::new(|_| false) })
+        (Self { tx }, Writer { api, rx, throttle, ended: Arc::new(|_| false) })
     }
 
     /// Records an event, unless too many wait.
@@ -81,7 +81,7 @@ impl Recorder {
 pub struct Writer {
     api: Api,
     rx: Arc<tokio::sync::Mutex<mpsc::Receiver<Recorded>>>,
-    room: Room,
+    throttle: Throttle,
     ended: Ended,
 }
 
@@ -115,9 +115,9 @@ impl Writer {
                     Some(recorded) => backlog.take_in(recorded),
                     None => open = false,
                 },
-                place = self.room.begin_event(), if waits => {
+                permit = self.throttle.acquire_for_event(), if waits => {
                     backlog.prune(&self.ended);
-                    backlog.write(&self.api, place);
+                    backlog.write(&self.api, permit);
                 }
                 _ = looks.tick() => backlog.look(),
             }
@@ -146,7 +146,7 @@ impl Series {
     }
 
     /// Writes how many there were until now.
-    fn write(&mut self, api: &Api, namespace: &str, place: Place) {
+    fn write(&mut self, api: &Api, namespace: &str, permit: Permit) {
         self.written = (self.count, Instant::now());
         // When the last one came, in wall time.
         let ago = i64::try_from(self.last.elapsed().as_nanos()).unwrap_or(i64::MAX);
@@ -155,7 +155,7 @@ impl Series {
         let (api, namespace, name) = (api.clone(), namespace.to_owned(), self.name.clone());
         tokio::spawn(async move {
             let written = api.patch(EVENTS, &namespace, &name, "", PatchKind::Merge, &patch).await;
-            end(&api, place, written.map(drop), "an event series was not written");
+            end(&api, permit, written.map(drop), "an event series was not written");
         });
     }
 }
@@ -240,12 +240,12 @@ impl Backlog {
     }
 
     /// Writes the event in front.
-    fn write(&mut self, api: &Api, place: Place) {
+    fn write(&mut self, api: &Api, permit: Permit) {
         let Some(Recorded { at, event, .. }) = self.pop() else { return };
         let repeats = event.series();
         if let Some(known) = self.series.get_mut(&repeats) {
             if known.count > known.written.0 {
-                known.write(api, event.namespace(), place);
+                known.write(api, event.namespace(), permit);
             }
             return;
         }
@@ -265,18 +265,18 @@ impl Backlog {
         let api = api.clone();
         tokio::spawn(async move {
             let written = api.create_unseen(EVENTS, &object).await;
-            end(&api, place, written, "an event was not written");
+            end(&api, permit, written, "an event was not written");
         });
     }
 }
 
 /// What a limit of this client held up says nothing about the server.
-fn end(api: &Api, place: Place, written: Result<(), Error>, what: &str) {
+fn end(api: &Api, permit: Permit, written: Result<(), Error>, what: &str) {
     if let Err(e) = &written {
         tracing::debug!(error = %e, "{what}");
     }
     if !api.is_limited() {
-        place.done(written.is_err_and(|e| e.is_too_many()));
+        permit.done(written.is_err_and(|e| e.is_too_many()));
     }
 }
 
@@ -342,7 +342,7 @@ mod tests {
     async fn a_series_is_written_at_its_first_repeat_and_its_end() {
         let server = Arc::new(Slow::default());
         let (recorder, writing) =
-            Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"), Room::default());
+            Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"), Throttle::default());
         let writing = tokio::spawn(writing.run());
         let mut writes = Vec::new();
         for times in [1, 1, 98, 0] {
@@ -362,9 +362,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn events_wait_for_decisions() {
         let server = Arc::new(Slow::default());
-        let room = Room::default();
+        let throttle = Throttle::default();
         let (recorder, writer) =
-            Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"), room.clone());
+            Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"), throttle.clone());
         let ended = |about: &ObjectReference| about.name.ends_with('7');
         let writing = tokio::spawn(writer.until(Arc::new(ended)).run());
         let done = || server.done.swap(0, Ordering::SeqCst);
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(done(), 40, "none is lost, also about what has ended");
         assert!(server.most.swap(0, Ordering::SeqCst) > 1, "many at a time");
 
-        let deciding = room.decision();
+        let deciding = throttle.begin_decision();
         (0..1000).for_each(|n| recorder.record(note(1000 + n)));
         tokio::time::sleep(Duration::from_secs(10)).await;
         let few = done();
@@ -388,7 +388,7 @@ mod tests {
         let wanted = (1000 - few) * 9 / 10;
         assert!(rest.abs_diff(wanted) <= 60, "{rest} of {wanted}");
 
-        let deciding = room.decision();
+        let deciding = throttle.begin_decision();
         (0..1000).for_each(|n| recorder.record(note(3000 + n)));
         tokio::time::sleep(PATIENCE + Duration::from_millis(150)).await;
         drop(deciding);
@@ -401,11 +401,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_event_says_when_it_happened() {
         let server = Arc::new(Slow::default());
-        let room = Room::default();
+        let throttle = Throttle::default();
         let (recorder, writer) =
-            Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"), room.clone());
+            Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"), throttle.clone());
         let writing = tokio::spawn(writer.run());
-        let deciding = room.decision();
+        let deciding = throttle.begin_decision();
         (0..3).for_each(|n| recorder.record(note(n)));
         let recorded = clock::micro_text(clock::now());
         // Tokio's clock stands still, the wall clock does not.

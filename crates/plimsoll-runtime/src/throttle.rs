@@ -1,6 +1,7 @@
-//! Room for writes that can wait: explanations, statuses of queues, events.
+//! Throttles writes that can wait: explanations, statuses of queues, events (as client-go's `util/flowcontrol/throttle.go`, by
+//! how fast the API server answers instead of a fixed rate).
 //!
-//! An API server that has no room answers later. So, as TCP Vegas does with packets, a window says how many such writes
+//! A busy API server answers later. So, as TCP Vegas does with packets, a window says how many such writes
 //! may be under way: it grows while writes take about as long as the fastest ones did, and shrinks when they take
 //! much longer or are refused (429). Below one it stands for pauses: at a tenth, nine parts of the time pass without such
 //! a write. So it is, too, as long as decisions are being written: those are never held up by such a write, and how long they
@@ -59,14 +60,14 @@ struct State {
     event: Option<Instant>,
 }
 
-/// The room that is left; clones share it.
+/// How many writes may be under way; clones share it.
 #[derive(Clone, Debug)]
-pub struct Room {
+pub struct Throttle {
     state: Arc<Mutex<State>>,
     changed: Arc<Notify>,
 }
 
-impl Default for Room {
+impl Default for Throttle {
     fn default() -> Self {
         let now = Instant::now();
         let state = State {
@@ -84,53 +85,53 @@ impl Default for Room {
     }
 }
 
-/// A write that can wait, under way. Ended by [`Place::done`], or without a lesson when dropped.
+/// A write that can wait, under way. Ended by [`Permit::done`], or without a sample when dropped.
 #[derive(Debug)]
-pub struct Place {
-    room: Room,
+pub struct Permit {
+    throttle: Throttle,
     began: Instant,
 }
 
-impl Room {
+impl Throttle {
     fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
         f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Begins with a write if there is room.
-    pub fn try_begin(&self) -> Option<Place> {
+    /// A permit, if one is free.
+    pub fn try_acquire(&self) -> Option<Permit> {
         let now = Instant::now();
         let open = self.with(|s| {
-            let open = s.look(now) == Look::Open;
+            let open = s.readiness(now) == Readiness::Now;
             s.under_way += usize::from(open);
             open
         });
-        open.then(|| Place { room: self.clone(), began: now })
+        open.then(|| Permit { throttle: self.clone(), began: now })
     }
 
-    /// Waits for room and begins.
-    pub async fn begin(&self) -> Place {
+    /// Waits for a permit.
+    pub async fn acquire(&self) -> Permit {
         loop {
-            self.opened().await;
-            if let Some(place) = self.try_begin() {
-                return place;
+            self.ready().await;
+            if let Some(permit) = self.try_acquire() {
+                return permit;
             }
         }
     }
 
-    /// Begins now, room or not: for what has waited long enough.
-    pub fn enter(&self) -> Place {
+    /// A permit whether one is free or not: for a write that has waited long enough.
+    pub fn acquire_now(&self) -> Permit {
         let now = Instant::now();
         self.with(|s| s.under_way += 1);
-        Place { room: self.clone(), began: now }
+        Permit { throttle: self.clone(), began: now }
     }
 
-    /// Waits until an event may be written, and begins.
-    pub async fn begin_event(&self) -> Place {
+    /// Waits for a permit for an event.
+    pub async fn acquire_for_event(&self) -> Permit {
         loop {
-            self.opens(State::look_for_event).await;
+            self.wait_for(State::readiness_for_event).await;
             let now = Instant::now();
             let open = self.with(|s| {
-                let open = s.look_for_event(now) == Look::Open;
+                let open = s.readiness_for_event(now) == Readiness::Now;
                 if open {
                     s.under_way += 1;
                     s.event = Some(now);
@@ -138,39 +139,39 @@ impl Room {
                 open
             });
             if open {
-                return Place { room: self.clone(), began: now };
+                return Permit { throttle: self.clone(), began: now };
             }
         }
     }
 
-    /// Waits until there is room, and takes none.
-    pub async fn opened(&self) {
-        self.opens(State::look).await;
+    /// Waits until a permit is free, and takes none.
+    pub async fn ready(&self) {
+        self.wait_for(State::readiness).await;
     }
 
-    async fn opens(&self, look: fn(&State, Instant) -> Look) {
+    async fn wait_for(&self, readiness: fn(&State, Instant) -> Readiness) {
         loop {
-            // Before the look: what changes in between is not missed.
+            // Before the check: a change in between is not missed.
             let changed = self.changed.notified();
-            match self.with(|s| look(s, Instant::now())) {
-                Look::Open => return,
-                Look::At(at) => tokio::select! {
+            match self.with(|s| readiness(s, Instant::now())) {
+                Readiness::Now => return,
+                Readiness::At(at) => tokio::select! {
                     () = tokio::time::sleep_until(at) => {}
                     () = changed => {}
                 },
-                Look::Later => changed.await,
+                Readiness::OnChange => changed.await,
             }
         }
     }
 
     /// A decision is being written, until this is dropped.
-    pub fn decision(&self) -> Decision {
+    pub fn begin_decision(&self) -> Decision {
         self.with(|s| s.decisions += 1);
         Decision(self.clone())
     }
 
     /// Begins to write a decision if the server can use one more.
-    pub fn try_decide(&self) -> Option<Decision> {
+    pub fn try_begin_decision(&self) -> Option<Decision> {
         let free = self.with(|s| {
             let free = s.decisions < s.deciding.size();
             s.decisions += usize::from(free);
@@ -180,9 +181,9 @@ impl Room {
     }
 
     /// Waits until the server can use one more decision.
-    pub async fn decidable(&self) {
+    pub async fn decision_ready(&self) {
         loop {
-            // Before the look: what changes in between is not missed.
+            // Before the check: a change in between is not missed.
             let changed = self.changed.notified();
             if self.with(|s| s.decisions < s.deciding.size()) {
                 return;
@@ -192,37 +193,37 @@ impl Room {
     }
 }
 
-/// Whether there is room.
+/// When a permit is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
-    Open,
+enum Readiness {
+    Now,
     /// Not before then, or when something changes.
     At(Instant),
     /// When something changes.
-    Later,
+    OnChange,
 }
 
 impl State {
-    fn look(&self, now: Instant) -> Look {
+    fn readiness(&self, now: Instant) -> Readiness {
         let window = self.window(now);
         // With the last decision the pauses for its sake end.
         let lull =
             self.decided.filter(|_| self.decisions == 0).map(|at| at + LULL).filter(|lull| *lull > now);
         if window < 1.0 && now < self.resume {
-            return Look::At(lull.map_or(self.resume, |lull| lull.min(self.resume)));
+            return Readiness::At(lull.map_or(self.resume, |lull| lull.min(self.resume)));
         }
         if (self.under_way as f64) < window.max(1.0) {
-            return Look::Open;
+            return Readiness::Now;
         }
-        lull.map_or(Look::Later, Look::At)
+        lull.map_or(Readiness::OnChange, Readiness::At)
     }
 
-    fn look_for_event(&self, now: Instant) -> Look {
+    fn readiness_for_event(&self, now: Instant) -> Readiness {
         let next = self.event.map(|at| at + EVENT_PAUSE).filter(|at| *at > now && self.is_deciding(now));
-        let Some(next) = next else { return self.look(now) };
+        let Some(next) = next else { return self.readiness(now) };
         // With the last decision the pauses for its sake end.
         let lull = self.decided.filter(|_| self.decisions == 0).map(|at| at + LULL);
-        Look::At(lull.map_or(next, |lull| lull.min(next)))
+        Readiness::At(lull.map_or(next, |lull| lull.min(next)))
     }
 
     /// Whether decisions are being written, or were a moment ago.
@@ -248,12 +249,12 @@ impl State {
     }
 }
 
-impl Place {
+impl Permit {
     /// The write has ended.
     pub fn done(self, refused: bool) {
         let took = self.began.elapsed();
         let now = Instant::now();
-        self.room.with(|s| {
+        self.throttle.with(|s| {
             s.learn(took.as_secs_f64(), refused, now);
             let window = s.window(now);
             if window < 1.0 {
@@ -264,9 +265,9 @@ impl Place {
     }
 }
 
-/// A decision that is being written. Ended by [`Decision::done`], or without a lesson when dropped.
+/// A decision that is being written. Ended by [`Decision::done`], or without a sample when dropped.
 #[derive(Debug)]
-pub struct Decision(Room);
+pub struct Decision(Throttle);
 
 impl Decision {
     /// The write has ended; `refused`: the server asked for fewer.
@@ -290,10 +291,10 @@ impl Drop for Decision {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.room.with(|s| s.under_way = s.under_way.saturating_sub(1));
-        self.room.changed.notify_waiters();
+        self.throttle.with(|s| s.under_way = s.under_way.saturating_sub(1));
+        self.throttle.changed.notify_waiters();
     }
 }
 
@@ -301,113 +302,113 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    async fn write(room: &Room, millis: u64) {
-        let place = room.begin().await;
+    async fn write(throttle: &Throttle, millis: u64) {
+        let permit = throttle.acquire().await;
         tokio::time::sleep(Duration::from_millis(millis)).await;
-        place.done(false);
+        permit.done(false);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_fast_server_is_used_and_a_slow_one_is_spared() {
-        let room = Room::default();
+        let throttle = Throttle::default();
         for _ in 0..200 {
-            write(&room, 2).await;
+            write(&throttle, 2).await;
         }
-        let places: Vec<Place> = std::iter::from_fn(|| room.try_begin()).collect();
+        let places: Vec<Permit> = std::iter::from_fn(|| throttle.try_acquire()).collect();
         assert!(places.len() >= 16, "{}", places.len());
         drop(places);
         for _ in 0..40 {
-            write(&room, 50).await;
+            write(&throttle, 50).await;
         }
         let began = Instant::now();
         for _ in 0..10 {
-            write(&room, 50).await;
+            write(&throttle, 50).await;
         }
         assert!(began.elapsed() >= Duration::from_millis(9 * 500), "{:?}", began.elapsed());
         for _ in 0..300 {
-            write(&room, 2).await;
+            write(&throttle, 2).await;
         }
         let began = Instant::now();
-        write(&room, 2).await;
+        write(&throttle, 2).await;
         assert!(began.elapsed() < Duration::from_millis(20), "it recovers: {:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
     async fn decisions_and_refusals_close_it() {
-        let room = Room::default();
+        let throttle = Throttle::default();
         for _ in 0..100 {
-            room.decision().done(Duration::from_millis(3), false);
+            throttle.begin_decision().done(Duration::from_millis(3), false);
         }
         for _ in 0..100 {
             tokio::time::advance(Duration::from_millis(60)).await;
-            room.decision().done(Duration::from_millis(40), false);
+            throttle.begin_decision().done(Duration::from_millis(40), false);
             tokio::time::advance(LULL).await;
         }
-        room.opened().await;
-        let place = room.try_begin().expect("always some");
-        assert!(room.try_begin().is_none(), "one at a time");
-        place.done(true);
-        assert!(room.try_begin().is_none(), "and a pause");
-        tokio::time::timeout(Duration::from_secs(1), room.opened()).await.expect("it ends");
-        let _late = room.enter();
+        throttle.ready().await;
+        let permit = throttle.try_acquire().expect("always some");
+        assert!(throttle.try_acquire().is_none(), "one at a time");
+        permit.done(true);
+        assert!(throttle.try_acquire().is_none(), "and a pause");
+        tokio::time::timeout(Duration::from_secs(1), throttle.ready()).await.expect("it ends");
+        let _late = throttle.acquire_now();
     }
 
     /// Writes during an outage end by their deadline, with answers or without.
     #[tokio::test(start_paused = true)]
     async fn an_outage_is_over_soon_after_it_ends() {
-        let room = Room::default();
+        let throttle = Throttle::default();
         for _ in 0..50 {
-            write(&room, 3).await;
+            write(&throttle, 3).await;
         }
         for _ in 0..20 {
-            write(&room, 30_000).await;
+            write(&throttle, 30_000).await;
         }
         let began = Instant::now();
         for _ in 0..50 {
-            write(&room, 3).await;
+            write(&throttle, 3).await;
         }
         assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
     async fn decisions_go_first() {
-        let room = Room::default();
-        let decisions: Vec<Decision> = (0..100).map(|_| room.decision()).collect();
+        let throttle = Throttle::default();
+        let decisions: Vec<Decision> = (0..100).map(|_| throttle.begin_decision()).collect();
         let began = Instant::now();
         for _ in 0..20 {
-            write(&room, 2).await;
+            write(&throttle, 2).await;
         }
         assert!(began.elapsed() >= Duration::from_millis(20 * 2 + 19 * 18), "{:?}", began.elapsed());
-        let place = room.begin().await;
+        let permit = throttle.acquire().await;
         tokio::time::sleep(Duration::from_millis(400)).await;
-        place.done(false);
+        permit.done(false);
         drop(decisions);
         let began = Instant::now();
-        room.opened().await;
+        throttle.ready().await;
         assert!(began.elapsed() < LULL * 2, "pauses end with the decisions: {:?}", began.elapsed());
         let began = Instant::now();
         for _ in 0..20 {
-            write(&room, 2).await;
+            write(&throttle, 2).await;
         }
         assert!(began.elapsed() < LULL, "{:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
     async fn events_wait_for_decisions_longest() {
-        let room = Room::default();
+        let throttle = Throttle::default();
         let event = || async {
-            let place = room.begin_event().await;
+            let permit = throttle.acquire_for_event().await;
             tokio::time::sleep(Duration::from_millis(2)).await;
-            place.done(false);
+            permit.done(false);
         };
-        let deciding = room.decision();
+        let deciding = throttle.begin_decision();
         let began = Instant::now();
         for _ in 0..10 {
             event().await;
         }
         assert!(began.elapsed() >= EVENT_PAUSE * 9, "{:?}", began.elapsed());
         for _ in 0..10 {
-            write(&room, 2).await;
+            write(&throttle, 2).await;
         }
         assert!(
             began.elapsed() < EVENT_PAUSE * 11,
@@ -424,16 +425,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn decisions_wait_for_each_other_only_when_there_are_enough() {
-        let room = Room::default();
-        let mut under_way: Vec<Decision> = std::iter::from_fn(|| room.try_decide()).collect();
+        let throttle = Throttle::default();
+        let mut under_way: Vec<Decision> = std::iter::from_fn(|| throttle.try_begin_decision()).collect();
         assert_eq!(under_way.len(), 16);
         // One that goes on with another request is not held up.
-        under_way.push(room.decision());
-        let next = tokio::time::timeout(Duration::from_secs(1), room.decidable()).await;
-        assert!(next.is_err() && room.try_decide().is_none());
+        under_way.push(throttle.begin_decision());
+        let next = tokio::time::timeout(Duration::from_secs(1), throttle.decision_ready()).await;
+        assert!(next.is_err() && throttle.try_begin_decision().is_none());
         under_way.truncate(15);
-        room.decidable().await;
-        assert!(room.try_decide().is_some());
-        assert!(room.try_begin().is_some(), "and an explanation now and then");
+        throttle.decision_ready().await;
+        assert!(throttle.try_begin_decision().is_some());
+        assert!(throttle.try_acquire().is_some(), "and an explanation now and then");
     }
 }
