@@ -49,7 +49,7 @@ impl Scheduler {
         self.capacity_changed(node);
     }
 
-    /// The same where nobody has waited for it yet.
+    /// The same where no workload has waited for it yet.
     pub(super) fn capacity_changed(&mut self, node: Option<NodeId>) {
         self.capacity_version += 1;
         self.freed_nodes.push(self.capacity_version, node);

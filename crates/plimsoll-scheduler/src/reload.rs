@@ -120,7 +120,7 @@ impl Scheduler {
         self.runners.extend(kept.into_iter().map(|(_, runner)| runner));
     }
 
-    /// Pods that wait on Permit for a plugin that is no more are allowed by it: nobody else would.
+    /// Pods that wait on Permit for a plugin that is no more are allowed by it: no other plugin would.
     fn allow_orphans(&mut self) {
         let Some(names) = self.runners.first().map(|r| Arc::clone(&r.names)) else { return };
         let is_used = |id| self.current().iter().any(|r| r.plugin(id).is_some());

@@ -187,7 +187,7 @@ fn a_pod_stays_in_the_group_it_joined() {
     moved.namespace = "elsewhere".into();
     step(&mut p, 1, vec![upsert(moved)]);
     assert_eq!(p.queue_counts().gated, 1);
-    // Nobody says it belongs to the group any more, so it is not told; the other one alone is too few.
+    // The pod no longer belongs to the group; the other one alone is too few.
     assert!(binds(&step(&mut p, 2, vec![add("p1", "g", 100)])).is_empty());
     step(
         &mut p,
