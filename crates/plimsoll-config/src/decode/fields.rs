@@ -2,13 +2,34 @@
 //! texts.
 
 use super::{Error, MOST, Node, Step, lenient};
-use plimsoll_scheduler::framework::Fields;
+use plimsoll_scheduler::framework::{Args, ArgsError, Fields, Registration};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
+/// Decodes the arguments of one plugin and adds them to those of a profile; `None`: it takes none. Values are checked where
+/// all of them could be decoded.
+pub(crate) fn decode_args(
+    plugin: &Registration,
+    value: &Value,
+    path: &str,
+    args: &mut Args,
+) -> Option<Result<(), Vec<String>>> {
+    let mut fields = Reader::new(value);
+    let checked = plugin.decode_args(&mut fields, args)?;
+    let broken = fields.finish(path);
+    if !broken.is_empty() {
+        return Some(Err(broken));
+    }
+    let text = |error: &ArgsError| match error.field.as_str() {
+        "" => format!("{path}: {}", error.message),
+        field => format!("{path}.{field}: {}", error.message),
+    };
+    Some(checked.map_err(|errors| errors.iter().map(text).collect()))
+}
+
 /// An object and the fields of it that were asked for.
-pub(crate) struct Reader<'a> {
+struct Reader<'a> {
     value: &'a Value,
     object: Option<&'a Map<String, Value>>,
     asked: Vec<&'static str>,
@@ -19,7 +40,7 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// An object; `null` is an empty one.
-    pub(crate) fn new(value: &'a Value) -> Self {
+    fn new(value: &'a Value) -> Self {
         let errors = match value {
             Value::Null | Value::Object(_) => Vec::new(),
             _ => Node(value).refuse::<()>("an object").err().into_iter().collect(),
@@ -28,7 +49,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What is wrong with the fields that were asked for, and which fields were not, in the order of the paths.
-    pub(crate) fn finish(self, path: &str) -> Vec<String> {
+    fn finish(self, path: &str) -> Vec<String> {
         let mut errors = self.errors();
         errors.sort_by(|a, b| a.path.iter().rev().cmp(b.path.iter().rev()));
         errors.truncate(MOST);

@@ -109,9 +109,12 @@ pub(super) fn arguments(
 ) {
     for name in plugins.names().filter(|name| args.of(name).is_none()) {
         let Some(plugin) = registry.get(name) else { continue };
-        if let Some(Err(_)) =
-            super::args::decode(&plugin, &Value::Object(Map::new()), path, &mut Args::default())
-        {
+        if let Some(Err(_)) = crate::decode::fields::decode_args(
+            &plugin,
+            &Value::Object(Map::new()),
+            path,
+            &mut Args::default(),
+        ) {
             errors.push(format!("{path}.pluginConfig: Required value: plugin {name:?} needs arguments"));
         }
     }
