@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use plimsoll_api::execution::{self, Step};
 use plimsoll_api::request::Request;
+use plimsoll_api::watch::Meta;
 use plimsoll_api::{convert, kueue, protobuf};
 use plimsoll_engine::{Action, Event};
 use plimsoll_queueing::{
@@ -18,34 +19,11 @@ use plimsoll_queueing::{
 };
 use plimsoll_scheduler::{Action as SchedulerAction, PodRef};
 use plimsoll_state::time::Time;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The same list, as kube-apiserver encodes it.
 const JSON: &[u8] = include_bytes!("../src/protobuf/testdata/pods.json");
 const PROTOBUF: &[u8] = include_bytes!("../src/protobuf/testdata/pods.pb");
-
-/// What a watch reads of each object before it is handed on.
-#[derive(Deserialize)]
-struct Probe {
-    metadata: Meta,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Meta {
-    namespace: String,
-    name: String,
-    uid: String,
-    resource_version: String,
-}
-
-impl Probe {
-    fn length(&self) -> usize {
-        let Meta { namespace, name, uid, resource_version } = &self.metadata;
-        namespace.len() + name.len() + uid.len() + resource_version.len()
-    }
-}
 
 fn workload(i: usize) -> Value {
     json!({
@@ -114,11 +92,13 @@ fn carry_out(action: Action, seen: Option<Arc<Value>>, answer: impl Fn(&Value) -
     outcome.answers
 }
 
-/// Objects of a list in turn.
-fn decode(items: &[&[u8]], number: usize, probe: fn(&[u8]) -> Probe) -> usize {
+/// Objects of a list in turn: what a watch reads of each, and what the engine gets.
+fn decode(items: &[&[u8]], number: usize) -> usize {
     let mut read = 0;
     for item in items.iter().cycle().take(number) {
-        read += usize::from(probe(item).length() > 0 && !convert::pod(item).unwrap().name.is_empty());
+        let Meta { namespace, name, uid, resource_version } = Meta::of(item).unwrap();
+        let length = namespace.len() + name.len() + uid.len() + resource_version.len();
+        read += usize::from(length > 0 && !convert::pod(item).unwrap().name.is_empty());
     }
     read
 }
@@ -130,11 +110,9 @@ fn run(what: &str, number: usize) -> usize {
             let items: Vec<Vec<u8>> =
                 list["items"].as_array().unwrap().iter().map(|i| serde_json::to_vec(i).unwrap()).collect();
             let items: Vec<&[u8]> = items.iter().map(Vec::as_slice).collect();
-            decode(&items, number, |item| serde_json::from_slice(item).unwrap())
+            decode(&items, number)
         }
-        "pods-protobuf" => {
-            decode(&protobuf::list(PROTOBUF).unwrap().items, number, |item| protobuf::metadata(item).unwrap())
-        }
+        "pods-protobuf" => decode(&protobuf::list(PROTOBUF).unwrap().items, number),
         "workloads" => {
             let text = workload(0).to_string();
             (0..number)

@@ -18,6 +18,7 @@ pub mod request;
 pub mod resource;
 pub mod roles;
 pub mod timestamp;
+pub mod watch;
 pub mod webhooks;
 pub mod windows;
 

@@ -1,9 +1,11 @@
 //! The parsed objects of a resource and their indexes, kept current once for all its informers
 //! (client-go's Reflector and shared Indexer).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use plimsoll_api::watch::{Change, Gone, Known};
 
 use crate::reader::{ObjectWatch, Reader, StoredObject};
 
@@ -28,8 +30,7 @@ struct State<T> {
     watch: Box<dyn ObjectWatch>,
     /// Nothing has been read yet.
     fresh: bool,
-    /// By `namespace/name`.
-    items: BTreeMap<Arc<str>, Arc<T>>,
+    items: Known<Arc<T>>,
     indexes: Vec<Index<T>>,
     /// By number; `None`: gone.
     listeners: Vec<Option<Listener<T>>>,
@@ -68,7 +69,7 @@ impl<T> Clone for Delta<T> {
 impl<T> Reflector<T> {
     pub fn new(reader: &Arc<dyn Reader>, resource: &Arc<str>, decode: Decode<T>) -> Self {
         let (_, watch) = reader.list_and_watch(resource);
-        let (items, indexes, listeners) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let (items, indexes, listeners) = (Known::default(), Vec::new(), Vec::new());
         let state = State { watch, fresh: true, items, indexes, listeners };
         Self { reader: Arc::clone(reader), resource: Arc::clone(resource), decode, state: Mutex::new(state) }
     }
@@ -104,7 +105,7 @@ impl<T> Reflector<T> {
             return at;
         }
         let mut index = Index { of, paths: HashMap::new() };
-        for (path, item) in &state.items {
+        for (path, item) in state.items.with_prefix("") {
             index.change(path, None, Some(item));
         }
         state.indexes.push(index);
@@ -122,7 +123,7 @@ impl<T> Reflector<T> {
         let State { items, listeners, .. } = &mut *state;
         let Some(Some(listener)) = listeners.get_mut(listener) else { return Vec::new() };
         if std::mem::take(&mut listener.fresh) {
-            let all = items.iter();
+            let all = items.with_prefix("");
             return all.map(|(p, i)| Delta { path: p.clone(), old: None, new: Some(i.clone()) }).collect();
         }
         listener.limit = MERGE_AT;
@@ -148,22 +149,29 @@ impl<T> Reflector<T> {
         // What has changed once more is not parsed.
         let keep = lasting(changes.iter().map(|c| ((c.object.key(), c.object.uid()), c.is_deleted)));
         for (change, _) in changes.iter().zip(keep).filter(|(_, keep)| *keep) {
-            let new = if change.is_deleted { None } else { (self.decode)(&*change.object) };
-            state.put(&change.object.key().path(), new);
+            if change.is_deleted {
+                state.delete(&change.object.key().path());
+            } else {
+                self.upsert(state, &*change.object);
+            }
         }
     }
 
     fn relist(&self, state: &mut State<T>) {
         let (list, watch) = self.reader.list_and_watch(&self.resource);
         state.watch = watch;
-        let mut gone: BTreeSet<Arc<str>> = state.items.keys().cloned().collect();
-        for object in &list {
-            let path = object.key().path();
-            gone.remove(path.as_str());
-            state.put(&path, (self.decode)(&**object));
+        state.items.begin_list();
+        list.iter().for_each(|object| self.upsert(state, &**object));
+        for gone in state.items.end_list() {
+            state.end(gone);
         }
-        for path in gone {
-            state.put(&path, None);
+    }
+
+    fn upsert(&self, state: &mut State<T>, object: &dyn StoredObject) {
+        let path = object.key().path();
+        match (self.decode)(object) {
+            Some(new) => state.upsert(&path, object.uid(), Arc::new(new)),
+            None => state.delete(&path),
         }
     }
 
@@ -181,9 +189,7 @@ impl<T> Reflector<T> {
     /// Visits objects whose paths have this prefix, in order, until `look` returns false.
     pub fn each(&self, prefix: &str, mut look: impl FnMut(&Arc<T>) -> bool) {
         let state = self.lock();
-        let from = (std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded);
-        let found = state.items.range::<str, _>(from).take_while(|(path, _)| path.starts_with(prefix));
-        for (_, item) in found {
+        for (_, item) in state.items.with_prefix(prefix) {
             if !look(item) {
                 return;
             }
@@ -196,23 +202,35 @@ impl<T> Reflector<T> {
 }
 
 impl<T> State<T> {
-    fn put(&mut self, path: &str, new: Option<T>) {
-        let new = new.map(Arc::new);
-        let (path, old) = match (self.items.get_key_value(path), &new) {
-            (None, None) => return,
-            (None, Some(_)) => (Arc::from(path), None),
-            (Some((path, old)), _) => (Arc::clone(path), Some(Arc::clone(old))),
+    fn upsert(&mut self, path: &str, uid: &str, new: Arc<T>) {
+        let old = match self.items.upsert(path, uid, Arc::clone(&new)) {
+            Change::Added => None,
+            Change::Modified(old) => Some(old),
+            Change::Replaced(gone) => {
+                self.end(gone);
+                None
+            }
         };
-        match &new {
-            Some(new) => self.items.insert(Arc::clone(&path), Arc::clone(new)),
-            None => self.items.remove(&path),
-        };
-        for index in &mut self.indexes {
-            index.change(&path, old.as_deref(), new.as_deref());
+        let path = self.items.path(path).unwrap_or_else(|| Arc::from(path));
+        self.tell(&Delta { path, old, new: Some(new) });
+    }
+
+    fn delete(&mut self, path: &str) {
+        if let Some(gone) = self.items.delete(path) {
+            self.end(gone);
         }
-        let delta = Delta { path, old, new };
+    }
+
+    fn end(&mut self, Gone { path, value, .. }: Gone<Arc<T>>) {
+        self.tell(&Delta { path, old: Some(value), new: None });
+    }
+
+    fn tell(&mut self, delta: &Delta<T>) {
+        for index in &mut self.indexes {
+            index.change(&delta.path, delta.old.as_deref(), delta.new.as_deref());
+        }
         for listener in self.listeners.iter_mut().flatten().filter(|r| !r.fresh) {
-            listener.tell(&delta);
+            listener.tell(delta);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_api::json;
+use plimsoll_api::watch::Meta;
 use plimsoll_client::fault;
 use plimsoll_engine::Event;
 use plimsoll_jobs::{Config, CustomKind, Key, affected, affected_by_deletion, provisioning};
@@ -154,7 +155,7 @@ impl Follower {
                 fault::point("watch", &meta.name);
                 sinks.upsert(resource, meta, bytes);
             }
-            Delta::Delete { key, uid } => sinks.delete(resource, &key.0, &key.1, uid),
+            Delta::Delete { namespace, name, uid } => sinks.delete(resource, namespace, name, uid),
             Delta::Absent => {}
             Delta::Synced { version } => {
                 sinks.forget_unseen(resource, version);
@@ -192,7 +193,7 @@ impl optional::Sink for Optional<'_> {
         let sinks = &self.sinks;
         match delta {
             Delta::Upsert { meta, bytes } => sinks.upsert(resource, meta, bytes),
-            Delta::Delete { key, uid } => sinks.delete(resource, &key.0, &key.1, uid),
+            Delta::Delete { namespace, name, uid } => sinks.delete(resource, namespace, name, uid),
             Delta::Absent => {}
             Delta::Synced { version } => {
                 sinks.forget_unseen(resource, version);
@@ -228,7 +229,7 @@ impl Sinks {
         }
     }
 
-    fn upsert(&self, resource: Resource, meta: &watch::Meta, bytes: &[u8]) {
+    fn upsert(&self, resource: Resource, meta: &Meta<'_>, bytes: &[u8]) {
         if resource == api::PODS {
             return self.pod(meta, bytes);
         }
@@ -254,7 +255,7 @@ impl Sinks {
         }
     }
 
-    fn queueing(&self, resource: Resource, meta: &watch::Meta, bytes: &[u8]) {
+    fn queueing(&self, resource: Resource, meta: &Meta<'_>, bytes: &[u8]) {
         let mut object: Value = match serde_json::from_slice(bytes) {
             Ok(object) => object,
             Err(e) => return left_out(resource, meta, &e),
@@ -290,7 +291,7 @@ impl Sinks {
         keys.iter().for_each(|key| self.queue.add(key));
     }
 
-    fn pod(&self, meta: &watch::Meta, bytes: &[u8]) {
+    fn pod(&self, meta: &Meta<'_>, bytes: &[u8]) {
         let kueue = self.roles.queueing && mentions_kueue(bytes);
         let object = kueue.then(|| serde_json::from_slice::<Value>(bytes).ok()).flatten();
         // The cache first: when the pod is bound, the trace of its workload looks there.
@@ -340,7 +341,7 @@ impl Sinks {
     }
 }
 
-fn left_out(resource: Resource, meta: &watch::Meta, error: &dyn std::fmt::Display) {
-    let (namespace, name) = (&meta.namespace, &meta.name);
+fn left_out(resource: Resource, meta: &Meta<'_>, error: &dyn std::fmt::Display) {
+    let (namespace, name) = (&*meta.namespace, &*meta.name);
     tracing::warn!(kind = resource.kind, namespace, name, error = %error, "skipping malformed object");
 }

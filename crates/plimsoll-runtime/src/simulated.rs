@@ -176,10 +176,10 @@ fn read(resource: Resource, delta: Delta<'_>) -> Option<Input> {
             let mut conditions = node.status.conditions.into_iter().flatten();
             let lost = conditions.any(|c| c.kind == "Ready" && c.status == "Unknown");
             let ip = addresses.into_iter().find(|a| a.kind == "InternalIP").map(|a| a.address);
-            Some(Input::Node { name: meta.name.clone(), uid: meta.uid.clone(), ip, lost })
+            Some(Input::Node { name: meta.name.to_string(), uid: meta.uid.to_string(), ip, lost })
         }
         Delta::Upsert { bytes, .. } => serde_json::from_slice(bytes).ok().map(|p| Input::Pod(Box::new(p))),
-        Delta::Delete { key, .. } if resource == NODES => Some(Input::NodeGone(key.1.to_string())),
+        Delta::Delete { name, .. } if resource == NODES => Some(Input::NodeGone(name.to_owned())),
         Delta::Delete { uid, .. } => Some(Input::PodGone(uid.to_owned())),
         Delta::Synced { .. } | Delta::Absent => None,
     }

@@ -11,16 +11,10 @@ mod page;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
-use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_api::protobuf;
-use serde::Deserialize;
-use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
+use plimsoll_api::watch::{Change, Event, Gone, Known, Meta, Page, join, split};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -28,7 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::api::{Api, Encoding, Error, Resource};
 use crate::discovery;
 use crate::health::Tracker;
-use page::{Next, Page};
+use page::Next;
 
 /// Objects per page of a list.
 const PAGE: usize = 500;
@@ -46,23 +40,22 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// Longest wait while a resource is not served.
 const UNSERVED: Duration = Duration::from_secs(1);
 
-/// Namespace and name.
-pub type Key = (Box<str>, Box<str>);
-
 /// What a watch tells.
 #[derive(Clone, Copy, Debug)]
 pub enum Delta<'a> {
     /// An object is there or has changed.
     Upsert {
         /// Its metadata.
-        meta: &'a Meta,
+        meta: &'a Meta<'a>,
         /// The object: JSON, or protobuf where [`Source::encoding`] allows it.
         bytes: &'a [u8],
     },
     /// An object is gone.
     Delete {
-        /// Namespace and name.
-        key: &'a Key,
+        /// Namespace, empty for cluster scope.
+        namespace: &'a str,
+        /// Name.
+        name: &'a str,
         /// UID.
         uid: &'a str,
     },
@@ -75,90 +68,10 @@ pub enum Delta<'a> {
     Absent,
 }
 
-/// The metadata that ordering needs.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Meta {
-    /// Namespace, empty for cluster scope.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// UID.
-    pub uid: String,
-    /// Version.
-    pub resource_version: String,
-}
-
-#[derive(Deserialize)]
-struct Probe {
-    #[serde(default)]
-    metadata: Meta,
-}
-
-impl Probe {
-    /// Of an object in either encoding.
-    fn of(object: &[u8]) -> Option<Self> {
-        match protobuf::is_protobuf(object) {
-            true => protobuf::metadata(object).ok(),
-            false => serde_json::from_slice(object).ok(),
-        }
-    }
-}
-
-/// The metadata of an object as API servers write it, without reading what comes after them.
-fn metadata_of(object: &[u8]) -> Option<Meta> {
-    struct First<'a>(&'a mut Option<Meta>);
-    impl<'de> Visitor<'de> for First<'_> {
-        type Value = ();
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-            while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-                if key == "metadata" {
-                    *self.0 = Some(map.next_value()?);
-                    return Ok(());
-                }
-                map.next_value::<IgnoredAny>()?;
-            }
-            Ok(())
-        }
-    }
-    let mut found = None;
-    // That there is more than it wants to read is an error to the reader.
-    let _ = serde_json::Deserializer::from_slice(object).deserialize_map(First(&mut found));
-    found
-}
-
-/// Type and object of an event as API servers write them, without reading the object; `None` for any other form.
-fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
-    let rest = line.strip_prefix(b"{\"type\":\"")?;
-    let (kind, rest) = rest.split_at_checked(memchr::memchr(b'"', rest)?)?;
-    let object = rest.strip_prefix(b"\",\"object\":")?.trim_ascii().strip_suffix(b"}")?;
-    Some((kind, object))
-}
-
-#[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    #[serde(borrow)]
-    object: &'a RawValue,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct StatusObject {
-    code: u16,
-    message: String,
-}
-
 /// What has been handed on of one resource; outlives the task that follows it.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    known: Arc<tokio::sync::Mutex<Known>>,
+    seen_objects: Arc<tokio::sync::Mutex<Seen>>,
     /// Up to which version everything has been handed on.
     seen: Arc<tokio::sync::watch::Sender<u64>>,
 }
@@ -179,10 +92,8 @@ impl Memory {
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    /// UID and generation of the list that contained the object last.
-    objects: HashMap<Key, (Box<str>, u64)>,
-    generation: u64,
+struct Seen {
+    objects: Known<()>,
     /// Whether the resource has ever been listed.
     listed: bool,
 }
@@ -217,8 +128,9 @@ impl Source {
 /// The API server leaves out kind and version of items of a list; the sink knows which resource it gets.
 pub async fn run(source: Source, stop: CancellationToken, mut sink: impl FnMut(Delta<'_>) + Send) {
     let Source { api, resource, selector, encoding, tracker, memory } = source;
-    let known = Arc::clone(&memory.known).lock_owned().await;
-    let mut watch = Watch { known, path: resource.collection(""), selector, encoding, tracker, memory };
+    let known = Arc::clone(&memory.seen_objects).lock_owned().await;
+    let collection = resource.collection("");
+    let mut watch = Watch { known, collection, selector, encoding, tracker, memory, path: String::new() };
     let mut wait = BACKOFF.0;
     let mut version: Option<String> = None;
     let mut denied: Option<Instant> = None;
@@ -287,32 +199,38 @@ fn required(resource: Resource) -> bool {
 }
 
 struct Watch {
-    known: tokio::sync::OwnedMutexGuard<Known>,
-    path: String,
+    known: tokio::sync::OwnedMutexGuard<Seen>,
+    collection: String,
     selector: &'static str,
     encoding: Encoding,
     tracker: Tracker,
     memory: Memory,
+    /// Of the object at hand.
+    path: String,
 }
 
 impl Watch {
     async fn list(&mut self, api: &Api, sink: &mut (impl FnMut(Delta<'_>) + Send)) -> Result<String, Error> {
-        self.known.generation += 1;
-        let first = format!("{}?limit={PAGE}{}", self.path, self.selector);
+        self.known.objects.begin_list();
+        let first = format!("{}?limit={PAGE}{}", self.collection, self.selector);
         let encoding = self.encoding;
         let mut bytes = api.get_list(&first, encoding).await?;
         let version = loop {
             self.tracker.heard();
             let page = Page::read(&bytes)?;
             // The server makes the next page while this one is handed on.
-            let next = page.next.filter(|n| !n.is_empty()).map(|token| {
-                let (api, path) = (api.clone(), format!("{first}&continue={}", crate::api::encode(&token)));
+            let next = (!page.next.is_empty()).then(|| {
+                let (api, path) =
+                    (api.clone(), format!("{first}&continue={}", crate::api::encode(&page.next)));
                 AbortOnDropHandle::new(tokio::spawn(async move { api.get_list(&path, encoding).await }))
             });
             for item in page.items {
-                self.upsert(item, sink);
+                match Meta::of(item) {
+                    Some(meta) => self.upsert(&meta, item, sink),
+                    None => self.unreadable(),
+                }
             }
-            let Some(next) = next else { break page.resource_version };
+            let Some(next) = next else { break page.resource_version.into_owned() };
             bytes = next.await.map_err(|e| Error::Transport(e.to_string()))??;
         };
         self.sweep(sink);
@@ -347,7 +265,7 @@ impl Watch {
 
     /// There is none of the resource.
     fn empty(&mut self, sink: &mut (impl FnMut(Delta<'_>) + Send)) {
-        self.known.generation += 1;
+        self.known.objects.begin_list();
         self.sweep(sink);
         self.known.listed = false;
         sink(Delta::Absent);
@@ -358,16 +276,7 @@ impl Watch {
 
     /// Deletes what the last list did not contain.
     fn sweep(&mut self, sink: &mut impl FnMut(Delta<'_>)) {
-        let gone: Vec<Key> = self
-            .known
-            .objects
-            .iter()
-            .filter(|(_, v)| v.1 != self.known.generation)
-            .map(|(k, _)| k.clone())
-            .collect();
-        for key in gone {
-            self.delete(&key, sink);
-        }
+        self.known.objects.end_list().iter().for_each(|gone| end(gone, sink));
     }
 
     async fn follow(
@@ -379,7 +288,7 @@ impl Watch {
     ) -> Result<(), Error> {
         let path = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={from}{}",
-            self.path, self.selector
+            self.collection, self.selector
         );
         let end = Instant::now() + Duration::from_secs(u64::from(WATCH_SECONDS)) + OVERDUE;
         let mut stream = api.stream(&path, self.encoding).await?;
@@ -391,8 +300,8 @@ impl Watch {
             self.tracker.heard();
             let seen = match read? {
                 Next::End => return Ok(()),
-                Next::Line => self.event(&event, sink)?,
-                Next::Frame => self.frame(&event, sink)?,
+                Next::Line => self.event(Event::from_line(&event)?, sink),
+                Next::Frame => self.event(Event::from_frame(&event)?, sink),
             };
             if let Some(seen) = seen {
                 self.memory.saw(&seen);
@@ -401,69 +310,41 @@ impl Watch {
         }
     }
 
-    /// Handles one line; returns the version up to which everything has been seen.
-    fn event(&mut self, line: &[u8], sink: &mut impl FnMut(Delta<'_>)) -> Result<Option<String>, Error> {
-        if !line.ends_with(b"\n") {
-            return Err(Error::Malformed("a watch event is cut off".into()));
-        }
-        // Nearly all are of these two types: their objects are read once less.
-        if let Some((b"ADDED" | b"MODIFIED", object)) = split(line)
-            && let Some(metadata) = metadata_of(object)
-        {
-            return Ok(self.keep(metadata, object, sink));
-        }
-        let event: Line<'_> = serde_json::from_slice(line).map_err(|e| Error::Malformed(e.to_string()))?;
-        match event.kind {
-            "ADDED" | "MODIFIED" => Ok(self.upsert(event.object.get().as_bytes(), sink)),
-            "DELETED" => {
-                let Ok(Probe { metadata }) = serde_json::from_str(event.object.get()) else {
-                    return Ok(None);
-                };
-                let key = (metadata.namespace.into(), metadata.name.into());
-                self.delete(&key, sink);
-                Ok(Some(metadata.resource_version))
+    /// Handles an event; returns the version up to which everything has been seen.
+    fn event(&mut self, event: Event<'_>, sink: &mut impl FnMut(Delta<'_>)) -> Option<String> {
+        let version = match event {
+            Event::Upsert { meta, object } => {
+                self.upsert(&meta, object, sink);
+                meta.resource_version
             }
-            "BOOKMARK" => {
-                let Ok(Probe { metadata }) = serde_json::from_str(event.object.get()) else {
-                    return Ok(None);
-                };
-                Ok(Some(metadata.resource_version).filter(|v| !v.is_empty()))
+            Event::Delete(meta) => {
+                join(&mut self.path, &meta.namespace, &meta.name);
+                self.known.objects.delete(&self.path).iter().for_each(|gone| end(gone, sink));
+                meta.resource_version
             }
-            _ => {
-                let status: StatusObject = serde_json::from_str(event.object.get()).unwrap_or_default();
-                Err(Error::Status {
-                    code: status.code,
-                    reason: String::new(),
-                    message: status.message,
-                    retry_after: 0,
-                })
+            Event::Bookmark(version) => version,
+            Event::Unreadable => {
+                self.unreadable();
+                return None;
             }
-        }
-    }
-
-    fn upsert(&mut self, object: &[u8], sink: &mut impl FnMut(Delta<'_>)) -> Option<String> {
-        let Some(Probe { metadata }) = Probe::of(object) else {
-            tracing::warn!(path = self.path, "an object without readable metadata was skipped");
-            return None;
         };
-        self.keep(metadata, object, sink)
+        (!version.is_empty()).then(|| version.into_owned())
     }
 
-    fn keep(&mut self, metadata: Meta, bytes: &[u8], sink: &mut impl FnMut(Delta<'_>)) -> Option<String> {
-        let key: Key = (metadata.namespace.as_str().into(), metadata.name.as_str().into());
-        let other = self.known.objects.get(&key).is_some_and(|(uid, _)| **uid != *metadata.uid);
-        if other {
-            self.delete(&key, sink);
-        }
-        let generation = self.known.generation;
-        self.known.objects.insert(key, (metadata.uid.as_str().into(), generation));
-        sink(Delta::Upsert { meta: &metadata, bytes });
-        Some(metadata.resource_version)
+    fn unreadable(&self) {
+        tracing::warn!(path = self.collection, "an object without readable metadata was skipped");
     }
 
-    fn delete(&mut self, key: &Key, sink: &mut impl FnMut(Delta<'_>)) {
-        if let Some((uid, _)) = self.known.objects.remove(key) {
-            sink(Delta::Delete { key, uid: &uid });
+    fn upsert(&mut self, meta: &Meta<'_>, bytes: &[u8], sink: &mut impl FnMut(Delta<'_>)) {
+        join(&mut self.path, &meta.namespace, &meta.name);
+        if let Change::Replaced(gone) = self.known.objects.upsert(&self.path, &meta.uid, ()) {
+            end(&gone, sink);
         }
+        sink(Delta::Upsert { meta, bytes });
     }
+}
+
+fn end(gone: &Gone<()>, sink: &mut impl FnMut(Delta<'_>)) {
+    let (namespace, name) = split(&gone.path);
+    sink(Delta::Delete { namespace, name, uid: &gone.uid });
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_apiserver::store::{Expected, Key, Store, Write};
+use plimsoll_apiserver::store::{Expected, Key, Store, Window, Write};
 use plimsoll_client::{IndexFn, Informer, Reader};
 use serde_json::{Value, json};
 
@@ -86,4 +86,47 @@ async fn each_is_told_everything_however_late_it_looks() {
     assert!(x.windows(2).all(|w| w[0].rsplit(' ').next() == w[1].split(' ').nth(1)), "nothing is left out");
     assert!(x.last().unwrap().ends_with(" 9999"));
     assert_eq!(told(&never), ["a/x - 9999"]);
+}
+
+/// Handlers of deletions see each of them: an object with the same name and another UID is not a changed one.
+#[tokio::test]
+async fn a_list_after_missed_changes_reports_the_end_of_an_object_that_was_made_again() {
+    let store = Store::in_memory_with(Window { changes: 4, bytes: 1 << 20 });
+    let by_uid: IndexFn<Value> = |o| o["metadata"]["uid"].as_str().map(str::to_owned);
+    let informer: Informer<Value> = Informer::new(&reader(&store), "/pods", by_uid);
+    let key = |name: &str| Key::new("/pods", "a", name);
+    let put = async |name: &str, uid: &str| {
+        let object = json!({"metadata": {"name": name, "uid": uid}});
+        store.commit(Write::put(key(name), Expected::Anything, &object).unwrap()).await.unwrap();
+    };
+    let log = || {
+        let mut log = Vec::new();
+        informer.refresh(|seen| {
+            let uid = |o: Option<&Arc<Value>>| {
+                o.map_or("-".to_owned(), |o| o["metadata"]["uid"].as_str().unwrap().to_owned())
+            };
+            log.push(format!("{} {} {}", seen.path, uid(seen.old), uid(seen.new)));
+        });
+        log
+    };
+    for name in ["gone", "made-again", "stays"] {
+        put(name, &format!("{name}-1")).await;
+    }
+    assert_eq!(log().len(), 3);
+    for name in ["gone", "made-again"] {
+        store.commit(Write::delete(key(name), Expected::Anything)).await.unwrap();
+    }
+    put("made-again", "made-again-2").await;
+    for n in 0..100 {
+        put("busy", &n.to_string()).await;
+    }
+    let seen = log();
+    let of = |name: &str| {
+        let path = format!("a/{name} ");
+        seen.iter().filter_map(|l| l.strip_prefix(&path)).collect::<Vec<_>>()
+    };
+    assert_eq!(of("made-again"), ["made-again-1 -", "- made-again-2"], "{seen:?}");
+    assert_eq!((of("gone"), of("busy")), (vec!["gone-1 -"], vec!["- 99"]), "{seen:?}");
+    assert!(informer.indexed("made-again-1").is_empty());
+    assert_eq!(informer.indexed("made-again-2").len(), 1);
 }

@@ -1,56 +1,11 @@
-//! Pages of lists and events of watches, in JSON or protobuf.
+//! Events of watches as they come: lines of JSON, or frames of protobuf.
 
 use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
-use plimsoll_api::protobuf;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
-use super::{Delta, Probe, Watch};
 use crate::api::Error;
 
 /// Longest event of a watch: an object may have 3 MiB, and JSON escapes can't make it grow past this.
 const MAX_EVENT: usize = 32 << 20;
-
-/// A page of a list.
-pub(super) struct Page<'a> {
-    pub(super) resource_version: String,
-    pub(super) next: Option<String>,
-    pub(super) items: Vec<&'a [u8]>,
-}
-
-#[derive(Deserialize)]
-struct JsonPage<'a> {
-    #[serde(default)]
-    metadata: PageMeta,
-    #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct PageMeta {
-    resource_version: String,
-    #[serde(rename = "continue")]
-    next: Option<String>,
-}
-
-impl<'a> Page<'a> {
-    /// Reads a page in either encoding.
-    pub(super) fn read(bytes: &'a [u8]) -> Result<Self, Error> {
-        if protobuf::is_envelope(bytes) {
-            let list = protobuf::list(bytes).map_err(|e| malformed(&e))?;
-            let next = Some(list.next.to_owned());
-            return Ok(Self { resource_version: list.resource_version.to_owned(), next, items: list.items });
-        }
-        let JsonPage { metadata, items } = serde_json::from_slice(bytes).map_err(|e| malformed(&e))?;
-        let items = items.unwrap_or_default().into_iter().map(|item| item.get().as_bytes()).collect();
-        Ok(Self { resource_version: metadata.resource_version, next: metadata.next, items })
-    }
-}
-
-fn malformed(e: &serde_json::Error) -> Error {
-    Error::Malformed(e.to_string())
-}
 
 fn broken(e: &std::io::Error) -> Error {
     Error::Transport(e.to_string())
@@ -97,35 +52,6 @@ pub(super) async fn next(
         Some(_) => {
             stream.read_until(b'\n', event).await.map_err(|e| broken(&e))?;
             if event.len() > MAX_EVENT { Err(too_long()) } else { Ok(Next::Line) }
-        }
-    }
-}
-
-impl Watch {
-    /// Handles a frame; returns the version up to which everything has been seen.
-    pub(super) fn frame(
-        &mut self,
-        frame: &[u8],
-        sink: &mut impl FnMut(Delta<'_>),
-    ) -> Result<Option<String>, Error> {
-        let (kind, object) = protobuf::event(frame).map_err(|e| malformed(&e))?;
-        match kind {
-            "ADDED" | "MODIFIED" => Ok(self.upsert(object, sink)),
-            "DELETED" => {
-                let Some(Probe { metadata }) = Probe::of(object) else { return Ok(None) };
-                let key = (metadata.namespace.into(), metadata.name.into());
-                self.delete(&key, sink);
-                Ok(Some(metadata.resource_version))
-            }
-            "BOOKMARK" => {
-                let version = Probe::of(object).map(|probe| probe.metadata.resource_version);
-                Ok(version.filter(|v| !v.is_empty()))
-            }
-            _ => {
-                let (code, message) = protobuf::status(object).unwrap_or_default();
-                let message = message.to_owned();
-                Err(Error::Status { code, reason: String::new(), message, retry_after: 0 })
-            }
         }
     }
 }

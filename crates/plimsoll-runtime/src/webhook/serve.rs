@@ -96,8 +96,8 @@ fn handle_delta(cache: &Cache, kind: Kind, delta: Delta<'_>) {
                 cache.put(kind, object);
             }
         }
-        Delta::Delete { key, uid } => {
-            cache.remove(kind, &key.0, &key.1, uid);
+        Delta::Delete { namespace, name, uid } => {
+            cache.remove(kind, namespace, name, uid);
         }
         Delta::Synced { version } => drop(cache.listed(kind, version)),
         Delta::Absent => {}

@@ -1,10 +1,9 @@
-//! A client's watch of one kind: list, then changes in their order, and a list again when changes were lost. What is
-//! handed on is what the runtime's `watch` hands on: deletions of what a list lacks, and of an object whose name
-//! another one has.
+//! A client's watch of one kind: list, then changes in their order, and a list again when changes were lost. What changes
+//! for the client with each of them is the product's own [`Known`].
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use plimsoll_api::watch::{self, Gone, Known};
 use serde_json::Value;
 
 use super::{Api, Kind, Name, name_of, uid};
@@ -25,9 +24,8 @@ pub struct Watch {
     pub kind: Kind,
     /// How many changes of the kind's log were handed on, or were there when the last list was made.
     cursor: usize,
-    /// UIDs of objects that were handed on, and of which list.
-    known: BTreeMap<Name, (String, u32)>,
-    generation: u32,
+    /// Objects that were handed on.
+    known: Known<()>,
     /// Whether a list was made since changes were lost.
     pub listed: bool,
     /// Whether the next change is on its way.
@@ -36,8 +34,8 @@ pub struct Watch {
 
 impl Watch {
     /// A watch that has to list first.
-    pub const fn new(kind: Kind) -> Self {
-        Self { kind, cursor: 0, known: BTreeMap::new(), generation: 0, listed: false, coming: false }
+    pub fn new(kind: Kind) -> Self {
+        Self { kind, cursor: 0, known: Known::default(), listed: false, coming: false }
     }
 
     /// Whether there are changes that were not handed on.
@@ -47,18 +45,14 @@ impl Watch {
 
     /// What a list hands on; the watch goes on behind it.
     pub fn list(&mut self, api: &Api) -> Vec<Delta> {
-        self.generation += 1;
+        self.known.begin_list();
         self.listed = true;
         self.cursor = api.log(self.kind).len();
         let mut out = Vec::new();
         for object in api.all(self.kind) {
             self.upsert(Arc::clone(object), &mut out);
         }
-        let generation = self.generation;
-        let gone = self.known.iter().filter(|(_, (_, g))| *g != generation).map(|(name, _)| name.clone());
-        for name in gone.collect::<Vec<_>>() {
-            self.delete(name, &mut out);
-        }
+        out.extend(self.known.end_list().iter().map(Delta::of));
         out
     }
 
@@ -68,7 +62,7 @@ impl Watch {
         if let Some(change) = api.log(self.kind).get(self.cursor) {
             self.cursor += 1;
             if change.deleted {
-                self.delete(name_of(&change.object), &mut out);
+                out.extend(self.known.delete(&path(&change.object)).iter().map(Delta::of));
             } else {
                 self.upsert(Arc::clone(&change.object), &mut out);
             }
@@ -82,19 +76,24 @@ impl Watch {
     }
 
     fn upsert(&mut self, object: Arc<Value>, out: &mut Vec<Delta>) {
-        let (name, own) = (name_of(&object), uid(&object).to_owned());
-        if self.known.get(&name).is_some_and(|(known, _)| *known != own) {
-            self.delete(name.clone(), out);
+        if let watch::Change::Replaced(gone) = self.known.upsert(&path(&object), uid(&object), ()) {
+            out.push(Delta::of(&gone));
         }
-        self.known.insert(name, (own, self.generation));
         out.push(Delta::Upsert(object));
     }
+}
 
-    fn delete(&mut self, name: Name, out: &mut Vec<Delta>) {
-        if let Some((uid, _)) = self.known.remove(&name) {
-            out.push(Delta::Delete(name, uid));
-        }
+impl Delta {
+    fn of(gone: &Gone<()>) -> Self {
+        let (namespace, name) = watch::split(&gone.path);
+        Self::Delete((namespace.to_owned(), name.to_owned()), gone.uid.to_string())
     }
+}
+
+fn path(object: &Value) -> String {
+    let ((namespace, name), mut path) = (name_of(object), String::new());
+    watch::join(&mut path, &namespace, &name);
+    path
 }
 
 #[cfg(test)]

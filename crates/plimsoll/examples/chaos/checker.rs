@@ -78,9 +78,9 @@ impl State {
                     _ => self.workload(&meta.name, &object),
                 }
             }
-            Delta::Delete { key, uid } => {
+            Delta::Delete { name, uid, .. } => {
                 self.running.remove(uid);
-                Some(format!("{} {} was deleted", resource.kind, key.1))
+                Some(format!("{} {} was deleted", resource.kind, name))
             }
             Delta::Synced { .. } | Delta::Absent => None,
         }
