@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
+use crate::indexer::{Decode, Delta, IndexFn, Indexer};
 use crate::reader::{Reader, StoredObject};
-use crate::reflector::{Decode, Delta, IndexFn, Reflector};
 
 /// The objects of one resource as `T`.
 pub struct Informer<T> {
-    reflector: Arc<Reflector<T>>,
+    indexer: Arc<Indexer<T>>,
     reader: usize,
     index: usize,
 }
@@ -32,42 +32,42 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Informer<T> {
     /// An informer that has seen nothing yet; the first refresh reports everything there is.
     pub fn new(reader: &Arc<dyn Reader>, resource: &str, index: IndexFn<T>) -> Self {
         let resource: Arc<str> = resource.into();
-        let reflector = reader.shared_informers().get(&resource, || Reflector::new(reader, &resource, parse));
-        Self::of(reflector, index)
+        let indexer = reader.shared_informers().get(&resource, || Indexer::new(reader, &resource, parse));
+        Self::of(indexer, index)
     }
 
     /// An informer of what `decode` reads of each object. It shares its objects with no other informer.
     pub fn decoding(reader: &Arc<dyn Reader>, resource: &str, decode: Decode<T>) -> Self {
-        Self::of(Arc::new(Reflector::new(reader, &resource.into(), decode)), |_| None)
+        Self::of(Arc::new(Indexer::new(reader, &resource.into(), decode)), |_| None)
     }
 }
 
 impl<T> Informer<T> {
-    fn of(reflector: Arc<Reflector<T>>, index: IndexFn<T>) -> Self {
-        let (reader, index) = (reflector.join(), reflector.index(index));
-        Self { reflector, reader, index }
+    fn of(indexer: Arc<Indexer<T>>, index: IndexFn<T>) -> Self {
+        let (reader, index) = (indexer.join(), indexer.index(index));
+        Self { indexer, reader, index }
     }
 
     /// Notifies when there is something to refresh.
     pub fn signal(&self) -> tokio::sync::watch::Receiver<u64> {
-        self.reflector.signal()
+        self.indexer.signal()
     }
 
     /// Handles all changes and reports them, those of each object in order.
     pub fn refresh(&self, mut report: impl FnMut(Seen<'_, T>)) {
-        for Delta { path, old, new } in self.reflector.refresh(self.reader) {
+        for Delta { path, old, new } in self.indexer.refresh(self.reader) {
             report(Seen { path: &path, old: old.as_ref(), new: new.as_ref() });
         }
     }
 
     /// The object at `namespace/name`.
     pub fn get(&self, path: &str) -> Option<Arc<T>> {
-        self.reflector.get(path)
+        self.indexer.get(path)
     }
 
     /// Objects with an index, in order of `namespace/name`.
     pub fn indexed(&self, index: &str) -> Vec<Arc<T>> {
-        self.reflector.indexed(self.index, index)
+        self.indexer.indexed(self.index, index)
     }
 
     /// Visits all objects of a namespace, in order of their names.
@@ -77,7 +77,7 @@ impl<T> Informer<T> {
 
     /// As [`Informer::in_namespace`], for callers that keep the objects.
     pub fn in_namespace_shared(&self, namespace: &str, mut look: impl FnMut(&Arc<T>)) {
-        self.reflector.each(&format!("{namespace}/"), |item| {
+        self.indexer.each(&format!("{namespace}/"), |item| {
             look(item);
             true
         });
@@ -86,7 +86,7 @@ impl<T> Informer<T> {
     /// Whether an object is like this.
     pub fn any(&self, mut is: impl FnMut(&T) -> bool) -> bool {
         let mut found = false;
-        self.reflector.each("", |item| {
+        self.indexer.each("", |item| {
             found = is(item);
             !found
         });
@@ -96,7 +96,7 @@ impl<T> Informer<T> {
     /// The objects that are like this, in order of `namespace/name`.
     pub fn all_where(&self, mut is: impl FnMut(&T) -> bool) -> Vec<Arc<T>> {
         let mut found = Vec::new();
-        self.reflector.each("", |item| {
+        self.indexer.each("", |item| {
             if is(item) {
                 found.push(Arc::clone(item));
             }
@@ -113,7 +113,7 @@ impl<T> Informer<T> {
 
 impl<T> Drop for Informer<T> {
     fn drop(&mut self) {
-        self.reflector.leave(self.reader);
+        self.indexer.leave(self.reader);
     }
 }
 

@@ -1,17 +1,24 @@
-//! The kit of everything that talks to an API server (client-go's part): informers, work queues, the loop that controllers
-//! run in, event recorder, clock, supervised tasks.
+//! The kit of everything that talks to an API server (client-go's part): requests, reflectors, informers, work queues, the
+//! loop that controllers run in, event recorder, clock, supervised tasks.
 
 pub mod api;
 pub mod certificates;
 pub mod clock;
 pub mod controller;
+pub mod discovery;
 pub mod event_recorder;
 pub mod fault;
+pub mod health;
 pub mod https;
+mod indexer;
 pub mod informer;
+pub mod limit;
+pub mod optional;
+pub mod pager;
 pub mod reader;
-mod reflector;
+pub mod reflector;
 pub mod resource;
+pub mod rest;
 pub mod shared;
 pub mod supervise;
 pub mod workers;
@@ -21,9 +28,9 @@ pub use api::{Client, Deletion, Propagation, Reply, Target, modify};
 pub use clock::{Clock, SystemTime, TimeSource};
 pub use controller::{Controller, Outcome};
 pub use event_recorder::{Event, EventRecorder, EventType, Subject};
+pub use indexer::{Decode, IndexFn};
 pub use informer::Informer;
 pub use reader::{Change, Expired, ObjectWatch, Reader, StoredObject};
-pub use reflector::{Decode, IndexFn};
 pub use resource::{Resource, resources};
 pub use shared::SharedInformers;
 pub use supervise::{Fatal, Supervisor};

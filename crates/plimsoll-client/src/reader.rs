@@ -74,6 +74,6 @@ pub trait Reader: ObjectLister + Send + Sync + 'static {
     /// Changes whenever any object does.
     fn signal(&self) -> tokio::sync::watch::Receiver<u64>;
 
-    /// Reflectors that informers of this source share.
+    /// Indexers that informers of this source share.
     fn shared_informers(&self) -> &SharedInformers;
 }

@@ -1,307 +1,359 @@
-//! The parsed objects of a resource and their indexes, kept current once for all its informers
-//! (client-go's Reflector and shared Indexer).
+//! List and watch of one resource, for ever (client-go's Reflector): paged list, watch from its version, relist when the
+//! version is too old.
+//!
+//! Objects are handed on as bytes: what a sink makes of them, and whether it keeps anything, is its own. A relist hands on
+//! everything again and then deletes what it did not contain, so that no sink needs a copy of the old state. What is remembered
+//! of each object is its UID ([`Known`]).
+//!
+//! A 404 is not an empty list. A proxy answers it for what it does not know, and so does a server whose definition of the
+//! resource is briefly not established. Objects that were listed are deleted only by their own events, by a list
+//! without them, or when discovery has said for [`DENIED`] that an optional resource is not served any more.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod frames;
+#[cfg(test)]
+mod tests;
 
-use plimsoll_api::watch::{Change, Gone, Known};
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::reader::{ObjectWatch, Reader, StoredObject};
+use plimsoll_api::request::Error;
+use plimsoll_api::resource::Resource;
+use plimsoll_api::watch::{Change, Event, Gone, Known, Meta, join, split};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-/// Index of an object: things with the same one are found together.
-pub type IndexFn<T> = fn(&T) -> Option<String>;
+use crate::health::Tracker;
+use crate::rest::{Api, Encoding};
+use crate::{discovery, pager};
+use frames::Next;
 
-/// Reads an object as a `T`; `None`: it is none.
-pub type Decode<T> = fn(&dyn StoredObject) -> Option<T>;
+/// Seconds after which the server ends a watch. Bookmarks come only every minute, too seldom to notice within a minute
+/// that the network has failed.
+const WATCH_SECONDS: u32 = 40;
+/// A watch that outlives the time it was asked for by this much is taken for dead.
+const OVERDUE: Duration = Duration::from_secs(6);
+/// A watch that ends earlier than this ended for a reason: the next one waits.
+const SHORT: Duration = Duration::from_secs(1);
+/// For so long discovery has to say that an optional resource is not served any more, before its objects are deleted.
+const DENIED: Duration = Duration::from_secs(60);
+/// First and longest wait after a failure.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// Longest wait while a resource is not served.
+const UNSERVED: Duration = Duration::from_secs(1);
 
-/// Deltas that wait for a listener before those of the same object are merged.
-const MERGE_AT: usize = 4096;
-
-/// The objects of one resource as `T`.
-pub(crate) struct Reflector<T> {
-    reader: Arc<dyn Reader>,
-    resource: Arc<str>,
-    decode: Decode<T>,
-    state: Mutex<State<T>>,
+/// What a reflector hands on.
+#[derive(Clone, Copy, Debug)]
+pub enum Delta<'a> {
+    /// An object is there or has changed.
+    Upsert {
+        /// Its metadata.
+        meta: &'a Meta<'a>,
+        /// The object: JSON, or protobuf where [`Reflector::encoding`] allows it. Items of lists come without kind and version.
+        bytes: &'a [u8],
+    },
+    /// An object is gone.
+    Delete {
+        /// Namespace, empty for cluster scope.
+        namespace: &'a str,
+        /// Name.
+        name: &'a str,
+        /// UID.
+        uid: &'a str,
+    },
+    /// Everything that existed when the list was made has been handed on.
+    Synced {
+        /// The version of the list.
+        version: &'a str,
+    },
+    /// Discovery says that the cluster does not serve the resource, so there is none of it. [`Delta::Synced`] follows.
+    Absent,
 }
 
-struct State<T> {
-    watch: Box<dyn ObjectWatch>,
-    /// Nothing has been read yet.
-    fresh: bool,
-    items: Known<Arc<T>>,
-    indexes: Vec<Index<T>>,
-    /// By number; `None`: gone.
-    listeners: Vec<Option<Listener<T>>>,
+/// What has been handed on of one resource; outlives the task that follows it.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    objects: Arc<tokio::sync::Mutex<Seen>>,
+    /// Up to which version everything has been handed on.
+    version: Arc<tokio::sync::watch::Sender<u64>>,
 }
 
-struct Index<T> {
-    of: IndexFn<T>,
-    paths: HashMap<String, BTreeSet<Arc<str>>>,
-}
+impl Memory {
+    /// Waits until everything up to this version has been handed on.
+    pub async fn reached(&self, version: u64) {
+        // The sender is in `self`.
+        let _ = self.version.subscribe().wait_for(|seen| *seen >= version).await;
+    }
 
-/// Deltas that one informer has not been given yet (client-go's `processorListener`).
-struct Listener<T> {
-    /// It has been given nothing so far.
-    fresh: bool,
-    waiting: Vec<Delta<T>>,
-    /// At this many they are merged.
-    limit: usize,
-}
-
-/// An object before and after.
-pub(crate) struct Delta<T> {
-    /// `namespace/name`.
-    pub path: Arc<str>,
-    /// Before; `None`: it wasn't there.
-    pub old: Option<Arc<T>>,
-    /// After; `None`: it is gone.
-    pub new: Option<Arc<T>>,
-}
-
-impl<T> Clone for Delta<T> {
-    fn clone(&self) -> Self {
-        Self { path: Arc::clone(&self.path), old: self.old.clone(), new: self.new.clone() }
+    /// Everything up to this version has been handed on. Versions of one resource may be compared as numbers (KEP-5504; true
+    /// of all servers that keep them in etcd).
+    pub fn saw(&self, version: &str) {
+        if let Ok(version) = version.parse() {
+            self.version.send_if_modified(|seen| std::mem::replace(seen, version) != version);
+        }
     }
 }
 
-impl<T> Reflector<T> {
-    pub fn new(reader: &Arc<dyn Reader>, resource: &Arc<str>, decode: Decode<T>) -> Self {
-        let (_, watch) = reader.list_and_watch(resource);
-        let (items, indexes, listeners) = (Known::default(), Vec::new(), Vec::new());
-        let state = State { watch, fresh: true, items, indexes, listeners };
-        Self { reader: Arc::clone(reader), resource: Arc::clone(resource), decode, state: Mutex::new(state) }
+#[derive(Debug, Default)]
+struct Seen {
+    objects: Known<()>,
+    /// Whether the resource has ever been listed.
+    listed: bool,
+}
+
+/// Follows one resource. Clones share what has been handed on.
+#[derive(Clone, Debug)]
+pub struct Reflector {
+    /// Requests.
+    pub api: Api,
+    /// The resource.
+    pub resource: Resource,
+    /// More of the query, such as `&labelSelector=…`.
+    pub selector: &'static str,
+    /// Protobuf for sinks that read it.
+    pub encoding: Encoding,
+    /// Whether nothing can be decided without the resource: once listed, it is never taken for absent.
+    pub required: bool,
+    /// Hears about the health of the watch.
+    pub tracker: Tracker,
+    /// What has been handed on before.
+    pub memory: Memory,
+}
+
+impl Reflector {
+    /// Follows all objects of a resource in JSON, without a report of its health.
+    pub fn new(api: Api, resource: Resource) -> Self {
+        let (tracker, memory) = (Tracker::unseen(resource), Memory::default());
+        Self { api, resource, selector: "", encoding: Encoding::Json, required: false, tracker, memory }
     }
 
-    /// Adds a listener; its number.
-    pub fn join(&self) -> usize {
-        let mut state = self.lock();
-        let listener = Some(Listener { fresh: true, waiting: Vec::new(), limit: MERGE_AT });
-        match state.listeners.iter().position(Option::is_none) {
-            Some(at) => {
-                state.listeners[at] = listener;
-                at
-            }
-            None => {
-                state.listeners.push(listener);
-                state.listeners.len() - 1
-            }
-        }
-    }
-
-    /// Removes a listener.
-    pub fn leave(&self, listener: usize) {
-        if let Some(slot) = self.lock().listeners.get_mut(listener) {
-            *slot = None;
-        }
-    }
-
-    /// Makes objects findable by an index; its number.
-    pub fn index(&self, of: IndexFn<T>) -> usize {
-        let mut state = self.lock();
-        // Functions with the same code may be one or several: either is right.
-        if let Some(at) = state.indexes.iter().position(|i| std::ptr::fn_addr_eq(i.of, of)) {
-            return at;
-        }
-        let mut index = Index { of, paths: HashMap::new() };
-        for (path, item) in state.items.with_prefix("") {
-            index.change(path, None, Some(item));
-        }
-        state.indexes.push(index);
-        state.indexes.len() - 1
-    }
-
-    pub fn signal(&self) -> tokio::sync::watch::Receiver<u64> {
-        self.lock().watch.signal()
-    }
-
-    /// Handles all changes that are visible in the source; returns those that a listener has not been given.
-    pub fn refresh(&self, listener: usize) -> Vec<Delta<T>> {
-        let mut state = self.lock();
-        self.apply_changes(&mut state);
-        let State { items, listeners, .. } = &mut *state;
-        let Some(Some(listener)) = listeners.get_mut(listener) else { return Vec::new() };
-        if std::mem::take(&mut listener.fresh) {
-            let all = items.with_prefix("");
-            return all.map(|(p, i)| Delta { path: p.clone(), old: None, new: Some(i.clone()) }).collect();
-        }
-        listener.limit = MERGE_AT;
-        std::mem::take(&mut listener.waiting)
-    }
-
-    fn apply_changes(&self, state: &mut State<T>) {
-        if std::mem::take(&mut state.fresh) {
-            self.relist(state);
-        }
-        let mut changes = Vec::new();
+    /// Calls `sink` for everything that happens, until cancelled.
+    pub async fn run(self, stop: CancellationToken, mut sink: impl FnMut(Delta<'_>) + Send) {
+        let (resource, seen) = (self.resource, Arc::clone(&self.memory.objects).lock_owned().await);
+        let (collection, path) = (resource.collection(""), String::new());
+        let mut session = Session { source: self, seen, collection, path, version: None, denied: None };
+        let mut wait = BACKOFF.0;
         loop {
-            match state.watch.try_next() {
-                Ok(Some(change)) => changes.push(change),
-                Ok(None) => break,
-                // The watcher fell behind the change buffer: relist.
-                Err(_) => {
-                    changes.clear();
-                    self.relist(state);
+            let began = Instant::now();
+            let ended = tokio::select! {
+                () = stop.cancelled() => return,
+                ended = session.list_and_watch(&mut sink) => ended,
+            };
+            match ended {
+                Ok(()) if began.elapsed() >= SHORT => {
+                    wait = BACKOFF.0;
+                    continue;
                 }
+                Ok(()) => {}
+                Err(broken) => match session.broke(&broken).await {
+                    After::Retry => {}
+                    After::Unserved => wait = wait.min(UNSERVED),
+                    After::Absent => {
+                        session.empty(&mut sink);
+                        wait = BACKOFF.1;
+                    }
+                },
             }
-        }
-        // What has changed once more is not parsed.
-        let keep = lasting(changes.iter().map(|c| ((c.object.key(), c.object.uid()), c.is_deleted)));
-        for (change, _) in changes.iter().zip(keep).filter(|(_, keep)| *keep) {
-            if change.is_deleted {
-                state.delete(&change.object.key().path());
-            } else {
-                self.upsert(state, &*change.object);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
             }
+            wait = (wait * 2).min(BACKOFF.1);
         }
-    }
-
-    fn relist(&self, state: &mut State<T>) {
-        let (list, watch) = self.reader.list_and_watch(&self.resource);
-        state.watch = watch;
-        state.items.begin_list();
-        list.iter().for_each(|object| self.upsert(state, &**object));
-        for gone in state.items.end_list() {
-            state.end(gone);
-        }
-    }
-
-    fn upsert(&self, state: &mut State<T>, object: &dyn StoredObject) {
-        let path = object.key().path();
-        match (self.decode)(object) {
-            Some(new) => state.upsert(&path, object.uid(), Arc::new(new)),
-            None => state.delete(&path),
-        }
-    }
-
-    pub fn get(&self, path: &str) -> Option<Arc<T>> {
-        self.lock().items.get(path).cloned()
-    }
-
-    /// Objects that an index finds, in order of their paths.
-    pub fn indexed(&self, index: usize, wanted: &str) -> Vec<Arc<T>> {
-        let state = self.lock();
-        let paths = state.indexes.get(index).and_then(|i| i.paths.get(wanted)).into_iter().flatten();
-        paths.filter_map(|path| state.items.get(path).cloned()).collect()
-    }
-
-    /// Visits objects whose paths have this prefix, in order, until `look` returns false.
-    pub fn each(&self, prefix: &str, mut look: impl FnMut(&Arc<T>) -> bool) {
-        let state = self.lock();
-        for (_, item) in state.items.with_prefix(prefix) {
-            if !look(item) {
-                return;
-            }
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T> State<T> {
-    fn upsert(&mut self, path: &str, uid: &str, new: Arc<T>) {
-        let old = match self.items.upsert(path, uid, Arc::clone(&new)) {
-            Change::Added => None,
-            Change::Modified(old) => Some(old),
-            Change::Replaced(gone) => {
-                self.end(gone);
-                None
+/// Where it broke.
+enum Broken {
+    List(Error),
+    Watch(Error),
+}
+
+/// What a failure means.
+enum After {
+    /// Something is wrong for now.
+    Retry,
+    /// The list is answered with 404.
+    Unserved,
+    /// There is none of the resource.
+    Absent,
+}
+
+/// A run of a reflector.
+struct Session {
+    source: Reflector,
+    seen: tokio::sync::OwnedMutexGuard<Seen>,
+    /// The path of lists and watches.
+    collection: String,
+    /// The path of the object at hand.
+    path: String,
+    /// From which version to watch; `None`: a list is next.
+    version: Option<String>,
+    /// Since when discovery has denied a resource that was listed.
+    denied: Option<Instant>,
+}
+
+impl Session {
+    async fn list_and_watch(&mut self, sink: &mut (impl FnMut(Delta<'_>) + Send)) -> Result<(), Broken> {
+        let from = match self.version.clone() {
+            Some(version) => version,
+            None => {
+                let listed = self.list(sink).await.map_err(Broken::List)?;
+                self.source.memory.saw(&listed);
+                self.version = Some(listed.clone());
+                listed
             }
         };
-        let path = self.items.path(path).unwrap_or_else(|| Arc::from(path));
-        self.tell(&Delta { path, old, new: Some(new) });
+        self.follow(from, sink).await.map_err(Broken::Watch)
     }
 
-    fn delete(&mut self, path: &str) {
-        if let Some(gone) = self.items.delete(path) {
-            self.end(gone);
+    /// Handles a failure.
+    async fn broke(&mut self, broken: &Broken) -> After {
+        let (Broken::List(e) | Broken::Watch(e)) = broken;
+        let (resource, code) = (self.source.resource.plural, e.code());
+        let forbidden = matches!(code, 401 | 403);
+        // A watch would be refused again if its version is too old (410), or not one of this server. An event that can't be
+        // read would come again, and a list has no events.
+        let refused = (400..500).contains(&code) && !forbidden && !matches!(code, 408 | 429);
+        if refused || matches!(e, Error::Malformed(_)) {
+            self.version = None;
         }
-    }
-
-    fn end(&mut self, Gone { path, value, .. }: Gone<Arc<T>>) {
-        self.tell(&Delta { path, old: Some(value), new: None });
-    }
-
-    fn tell(&mut self, delta: &Delta<T>) {
-        for index in &mut self.indexes {
-            index.change(&delta.path, delta.old.as_deref(), delta.new.as_deref());
+        self.source.tracker.failed(e);
+        if forbidden {
+            // Nothing is decided before every list was seen: the right has to be granted.
+            tracing::warn!(resource, error = %e, "may not be watched");
+        } else {
+            tracing::debug!(resource, error = %e, "watch broke off");
         }
-        for listener in self.listeners.iter_mut().flatten().filter(|r| !r.fresh) {
-            listener.tell(delta);
-        }
-    }
-}
-
-impl<T> Index<T> {
-    fn change(&mut self, path: &Arc<str>, old: Option<&T>, new: Option<&T>) {
-        let (old, new) = (old.and_then(self.of), new.and_then(self.of));
-        if old == new {
-            return;
-        }
-        if let Some(old) = old
-            && let Some(paths) = self.paths.get_mut(&old)
-        {
-            paths.remove(path);
-            if paths.is_empty() {
-                self.paths.remove(&old);
+        match broken {
+            Broken::List(e) if e.is_not_found() => {
+                if self.gone(e).await {
+                    After::Absent
+                } else {
+                    After::Unserved
+                }
+            }
+            _ => {
+                self.denied = None;
+                After::Retry
             }
         }
-        if let Some(new) = new {
-            self.paths.entry(new).or_default().insert(Arc::clone(path));
-        }
     }
-}
 
-impl<T> Listener<T> {
-    fn tell(&mut self, delta: &Delta<T>) {
-        self.waiting.push(delta.clone());
-        if self.waiting.len() >= self.limit {
-            merge(&mut self.waiting);
-            self.limit = MERGE_AT.max(self.waiting.len() * 2);
-        }
-    }
-}
-
-/// Merges consecutive deltas of the same object.
-fn merge<T>(waiting: &mut Vec<Delta<T>>) {
-    let keep = lasting(waiting.iter().map(|delta| (&*delta.path, delta.new.is_none())));
-    // What was before the states that are left out.
-    let mut before: HashMap<Arc<str>, Option<Arc<T>>> = HashMap::new();
-    let mut joined: Vec<Delta<T>> = Vec::new();
-    for (mut delta, keep) in waiting.drain(..).zip(keep) {
-        if keep {
-            if let Some(old) = before.remove(&delta.path) {
-                delta.old = old;
+    async fn list(&mut self, sink: &mut (impl FnMut(Delta<'_>) + Send)) -> Result<String, Error> {
+        self.seen.objects.begin_list();
+        let Reflector { api, selector, encoding, .. } = self.source.clone();
+        let collection = self.collection.clone();
+        let version = pager::each_page(&api, &collection, selector, encoding, |page| {
+            self.source.tracker.heard();
+            for item in &page.items {
+                match Meta::of(item) {
+                    Some(meta) => self.upsert(&meta, item, sink),
+                    None => self.unreadable(),
+                }
             }
-            joined.push(delta);
-        } else {
-            before.entry(delta.path).or_insert(delta.old);
-        }
-    }
-    *waiting = joined;
-}
-
-/// Which of the states of objects, one after another, are to be seen: those after which the same object didn't change once
-/// more. States come with whether the object is gone; its end is never left out, nor its last state before that.
-fn lasting<K: Eq + Hash>(
-    states: impl DoubleEndedIterator<Item = (K, bool)> + ExactSizeIterator,
-) -> Vec<bool> {
-    if states.len() == 1 {
-        return vec![true];
-    }
-    let mut later: HashSet<K> = HashSet::new();
-    let mut keep = Vec::with_capacity(states.len());
-    for (object, gone) in states.rev() {
-        keep.push(if gone {
-            later.remove(&object);
-            true
-        } else {
-            later.insert(object)
         });
+        let version = version.await?;
+        self.sweep(sink);
+        self.seen.listed = true;
+        sink(Delta::Synced { version: &version });
+        // Last, so that whoever waits for it finds everything handed on.
+        self.source.tracker.well();
+        Ok(version)
     }
-    keep.reverse();
-    keep
+
+    /// Whether a 404 of the list means that there is none of the resource; else it counts as unserved.
+    async fn gone(&mut self, error: &Error) -> bool {
+        let Reflector { api, resource, required, tracker, .. } = &self.source;
+        if !self.seen.listed {
+            // It may have been there before this process; only discovery knows.
+            return matches!(discovery::lacks(api, *resource).await, Ok(true));
+        }
+        tracker.unserved(error);
+        if *required || !matches!(discovery::lacks(api, *resource).await, Ok(true)) {
+            self.denied = None;
+            return false;
+        }
+        let since = self.denied.get_or_insert_with(Instant::now);
+        // Without objects there is nothing to lose.
+        self.seen.objects.is_empty() || since.elapsed() >= DENIED
+    }
+
+    /// There is none of the resource.
+    fn empty(&mut self, sink: &mut (impl FnMut(Delta<'_>) + Send)) {
+        self.seen.objects.begin_list();
+        self.sweep(sink);
+        self.seen.listed = false;
+        sink(Delta::Absent);
+        sink(Delta::Synced { version: "" });
+        self.source.tracker.opened();
+        self.source.tracker.well();
+    }
+
+    /// Deletes what the last list did not contain.
+    fn sweep(&mut self, sink: &mut impl FnMut(Delta<'_>)) {
+        self.seen.objects.end_list().iter().for_each(|gone| end(gone, sink));
+    }
+
+    async fn follow(&mut self, from: String, sink: &mut (impl FnMut(Delta<'_>) + Send)) -> Result<(), Error> {
+        let path = format!(
+            "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={from}{}",
+            self.collection, self.source.selector
+        );
+        let end = Instant::now() + Duration::from_secs(u64::from(WATCH_SECONDS)) + OVERDUE;
+        let mut stream = self.source.api.watch(&path, self.source.encoding).await?;
+        self.source.tracker.opened();
+        let mut event: Vec<u8> = Vec::new();
+        loop {
+            let read = tokio::time::timeout_at(end, frames::next(&mut stream, &mut event)).await;
+            let Ok(read) = read else { return Err(Error::Transport("the watch did not end in time".into())) };
+            self.source.tracker.heard();
+            let seen = match read? {
+                Next::End => return Ok(()),
+                Next::Line => self.event(Event::from_line(&event)?, sink),
+                Next::Frame => self.event(Event::from_frame(&event)?, sink),
+            };
+            if let Some(seen) = seen {
+                self.source.memory.saw(&seen);
+                self.version = Some(seen);
+            }
+        }
+    }
+
+    /// Handles an event; returns the version up to which everything has been seen.
+    fn event(&mut self, event: Event<'_>, sink: &mut impl FnMut(Delta<'_>)) -> Option<String> {
+        let version = match event {
+            Event::Upsert { meta, object } => {
+                self.upsert(&meta, object, sink);
+                meta.resource_version
+            }
+            Event::Delete(meta) => {
+                join(&mut self.path, &meta.namespace, &meta.name);
+                self.seen.objects.delete(&self.path).iter().for_each(|gone| end(gone, sink));
+                meta.resource_version
+            }
+            Event::Bookmark(version) => version,
+            Event::Unreadable => {
+                self.unreadable();
+                return None;
+            }
+        };
+        (!version.is_empty()).then(|| version.into_owned())
+    }
+
+    fn unreadable(&self) {
+        tracing::warn!(path = self.collection, "an object without readable metadata was skipped");
+    }
+
+    fn upsert(&mut self, meta: &Meta<'_>, bytes: &[u8], sink: &mut impl FnMut(Delta<'_>)) {
+        join(&mut self.path, &meta.namespace, &meta.name);
+        if let Change::Replaced(gone) = self.seen.objects.upsert(&self.path, &meta.uid, ()) {
+            end(&gone, sink);
+        }
+        sink(Delta::Upsert { meta, bytes });
+    }
+}
+
+fn end(gone: &Gone<()>, sink: &mut impl FnMut(Delta<'_>)) {
+    let (namespace, name) = split(&gone.path);
+    sink(Delta::Delete { namespace, name, uid: &gone.uid });
 }

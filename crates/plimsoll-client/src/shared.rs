@@ -1,4 +1,4 @@
-//! Reflectors that informers of the same resource and type share (client-go's `SharedInformerFactory`).
+//! Indexers that informers of the same resource and type share (client-go's `SharedInformerFactory`).
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -6,22 +6,22 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 type Known = HashMap<(Arc<str>, TypeId), Weak<dyn Any + Send + Sync>>;
 
-/// Reflectors by resource and type, each kept for as long as an informer uses it.
+/// Indexers by resource and type, each kept for as long as an informer uses it.
 #[derive(Default)]
 pub struct SharedInformers(Mutex<Known>);
 
 impl SharedInformers {
-    /// The reflector of that resource and type; made if no informer has it.
+    /// The indexer of that resource and type; made if no informer has it.
     pub(crate) fn get<T: Any + Send + Sync>(&self, resource: &Arc<str>, make: impl FnOnce() -> T) -> Arc<T> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, reflector| reflector.strong_count() > 0);
+        known.retain(|_, indexer| indexer.strong_count() > 0);
         let key = (Arc::clone(resource), TypeId::of::<T>());
         if let Some(Ok(found)) = known.get(&key).and_then(Weak::upgrade).map(Arc::downcast) {
             return found;
         }
         let made = Arc::new(make());
-        let reflector: Arc<dyn Any + Send + Sync> = Arc::clone(&made) as _;
-        known.insert(key, Arc::downgrade(&reflector));
+        let indexer: Arc<dyn Any + Send + Sync> = Arc::clone(&made) as _;
+        known.insert(key, Arc::downgrade(&indexer));
         made
     }
 }

@@ -3,20 +3,27 @@
 //! kube's own stack sets no deadline for a response, keeps idle connections for 90 s and retries 429, 503 and 504 for
 //! minutes. A network that drops packets without a reset would leave requests waiting for ever.
 
+use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Uri;
+use futures::TryStreamExt;
+use futures::future::BoxFuture;
+use http::{Request, StatusCode, Uri};
+use http_body_util::BodyDataStream;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
+use plimsoll_api::request::Error;
+use plimsoll_client::rest::{Api, Parts, Transport};
 use tower::{BoxError, Service, ServiceBuilder};
 
 /// Time for the TCP and TLS handshakes.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Idle connections are closed after this time. It is shorter than [`crate::api::DEADLINE`]: a request that is retried
+/// Idle connections are closed after this time. It is shorter than [`DEADLINE`](crate::api::DEADLINE): a request that is retried
 /// after its deadline never gets a connection that was idle when the network failed.
 const IDLE: Duration = Duration::from_secs(15);
 /// Silence on a connection after which TCP sends keepalive probes, the pause between two, and how many go unanswered.
@@ -57,6 +64,31 @@ pub fn client(config: Config) -> Result<Client, kube::Error> {
     Ok(ClientBuilder::new(service, config.default_namespace).build())
 }
 
+/// Requests through kube's client, writing as `manager`.
+pub fn api(client: Client, manager: &'static str) -> Api {
+    Api::new(Arc::new(Remote(client)), manager)
+}
+
+/// kube's client as the transport of [`Api`]; only this crate and the binary know kube.
+struct Remote(Client);
+
+impl Transport for Remote {
+    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, Result<(StatusCode, Parts), Error>> {
+        let client = self.0.clone();
+        Box::pin(async move {
+            let answer = client.send(request.map(Body::from)).await;
+            let answer = answer.map_err(|e| Error::Transport(e.to_string()))?;
+            let (status, body) = (answer.status(), BodyDataStream::new(answer.into_body()));
+            let parts: Parts = Box::pin(body.map_err(io::Error::other));
+            Ok((status, parts))
+        })
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+}
+
 /// A connector with a deadline for the whole of connecting.
 #[derive(Clone)]
 struct Within<C> {
@@ -86,5 +118,42 @@ where
                 Err(_) => Err(format!("no connection within {} s", CONNECT.as_secs()).into()),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_client::rest::Encoding;
+
+    use super::*;
+
+    /// kube-apiserver encodes errors as objects were asked for.
+    #[tokio::test]
+    async fn errors_in_protobuf_are_read() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                assert!(String::from_utf8(head).unwrap().contains("application/vnd.kubernetes.protobuf"));
+                // The code 403 in field 6 of a Status.
+                let body: &[u8] = b"k8s\0\x12\x03\x30\x93\x03";
+                let head = "HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length:";
+                stream.write_all(format!("{head} {}\r\n\r\n", body.len()).as_bytes()).await.unwrap();
+                stream.write_all(body).await.unwrap();
+            }
+        });
+        let api = api(client(Config::new(url.parse().unwrap())).unwrap(), "test");
+        let list = api.get_list("/api/v1/nodes", Encoding::Protobuf).await;
+        assert_eq!(list.unwrap_err().code(), 403);
+        let watch = api.watch("/api/v1/nodes?watch=1", Encoding::Protobuf).await;
+        assert_eq!(watch.err().map(|e| e.code()), Some(403));
+        server.abort();
     }
 }

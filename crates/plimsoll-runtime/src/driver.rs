@@ -1,7 +1,7 @@
 //! The thread that owns the engine: events in, actions out, nothing else.
 //!
 //! It waits until every watch has listed once, because a decision made on half of the state could admit twice. For the
-//! same reason it decides nothing while a resource is not served (see [`crate::health`]), nor before this process leads.
+//! same reason it decides nothing while a resource is not served (see [`plimsoll_client::health`]), nor before this process leads.
 //! Until then it keeps the state up to date, so that the first decision finds it built.
 
 use std::ops::ControlFlow;

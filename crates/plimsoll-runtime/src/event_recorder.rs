@@ -303,12 +303,14 @@ mod tests {
         times: Mutex<Vec<String>>,
     }
 
-    impl Direct for Arc<Slow> {
+    struct Shared(Arc<Slow>);
+
+    impl Direct for Shared {
         fn call(
             &self,
             request: Request<Vec<u8>>,
         ) -> BoxFuture<'static, (StatusCode, BoxStream<'static, Bytes>)> {
-            let server = Arc::clone(self);
+            let server = Arc::clone(&self.0);
             let event: serde_json::Value = serde_json::from_slice(request.body()).unwrap();
             server.times.lock().unwrap().extend(event["eventTime"].as_str().map(str::to_owned));
             Box::pin(async move {
@@ -342,7 +344,7 @@ mod tests {
     async fn a_series_is_written_at_its_first_repeat_and_its_end() {
         let server = Arc::new(Slow::default());
         let (recorder, writing) =
-            Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"), Throttle::default());
+            Recorder::new(Api::direct(Arc::new(Shared(Arc::clone(&server))), "test"), Throttle::default());
         let writing = tokio::spawn(writing.run());
         let mut writes = Vec::new();
         for times in [1, 1, 98, 0] {
@@ -364,7 +366,7 @@ mod tests {
         let server = Arc::new(Slow::default());
         let throttle = Throttle::default();
         let (recorder, writer) =
-            Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"), throttle.clone());
+            Recorder::new(Api::direct(Arc::new(Shared(Arc::clone(&server))), "test"), throttle.clone());
         let ended = |about: &ObjectReference| about.name.ends_with('7');
         let writing = tokio::spawn(writer.until(Arc::new(ended)).run());
         let done = || server.done.swap(0, Ordering::SeqCst);
@@ -403,7 +405,7 @@ mod tests {
         let server = Arc::new(Slow::default());
         let throttle = Throttle::default();
         let (recorder, writer) =
-            Recorder::new(Api::direct(Arc::new(Arc::clone(&server)), "test"), throttle.clone());
+            Recorder::new(Api::direct(Arc::new(Shared(Arc::clone(&server))), "test"), throttle.clone());
         let writing = tokio::spawn(writer.run());
         let deciding = throttle.begin_decision();
         (0..3).for_each(|n| recorder.record(note(n)));

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use plimsoll_api::execution::{self, Outcome, Step};
 use plimsoll_api::lanes::{Group, Lane, Lanes, explains};
+use plimsoll_client::health::Health;
+use plimsoll_client::limit::Limit;
 use plimsoll_engine::{Action, Event};
 use plimsoll_queueing::{Action as QueueAction, Event as QueueEvent, WorkloadEvent, WorkloadUpdate};
 use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent};
@@ -20,9 +22,7 @@ use crate::driver::Inbox;
 use crate::event_recorder::Recorder;
 use crate::extender::Extenders;
 use crate::flow::Flow;
-use crate::health::Health;
 use crate::lease::Claim;
-use crate::limit::Limit;
 use crate::status::Statuses;
 use crate::throttle::{Decision, Permit, Throttle};
 use crate::{clock, decisions, journey};

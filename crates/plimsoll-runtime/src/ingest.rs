@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_api::json;
 use plimsoll_api::watch::Meta;
-use plimsoll_client::fault;
+use plimsoll_client::discovery::Groups;
+use plimsoll_client::health::Health;
+use plimsoll_client::reflector::{Delta, Memory, Reflector};
+use plimsoll_client::{fault, optional};
 use plimsoll_engine::Event;
 use plimsoll_jobs::{Config, CustomKind, Key, affected, affected_by_deletion, provisioning};
 use plimsoll_state::{ClusterObjectKey, ClusterObjectKind, ObjectEvent};
@@ -14,14 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Api, Encoding, Resource};
 use crate::cache::{Cache, Kind};
-use crate::discovery::Groups;
 use crate::driver::Inbox;
-use crate::health::Health;
 use crate::jobs::control::Queue;
-use crate::optional;
 use crate::roles::Roles;
 use crate::synced::Synced;
-use crate::watch::{self, Delta, Memory, Source};
 
 /// Where everything goes that a watch tells.
 #[derive(Clone, Debug)]
@@ -104,13 +103,39 @@ pub fn resources(roles: Roles, gangs: bool, nodes: bool, jobs: &Config) -> Vec<R
     all
 }
 
+/// Resources without which nothing can be decided.
+const REQUIRED: [Resource; 8] = [
+    api::PODS,
+    api::NODES,
+    api::NAMESPACES,
+    api::JOBS,
+    api::WORKLOADS,
+    api::CLUSTER_QUEUES,
+    api::LOCAL_QUEUES,
+    api::FLAVORS,
+];
+
+/// Follows all objects of a resource in JSON, without a report of its health.
+pub fn reflector(api: Api, resource: Resource) -> Reflector {
+    Reflector { required: REQUIRED.contains(&resource), ..Reflector::new(api, resource) }
+}
+
+/// The versions of a resource that a CustomResourceDefinition adds, in order of preference; empty: any other resource.
+fn versions(resource: Resource) -> &'static [Resource] {
+    match Kind::of(resource) {
+        Some(Kind::ProvisioningRequest) => &[api::PROVISIONING_REQUESTS, api::PROVISIONING_REQUESTS_BETA],
+        Some(Kind::Custom(custom)) => custom.versions(),
+        _ => &[],
+    }
+}
+
 /// Only PodTemplates of ProvisioningRequests are watched.
 const OURS: &str = "&labelSelector=kueue.x-k8s.io%2Fmanaged%3Dtrue";
 
 /// One resource and where it goes; clones share what has been seen.
 #[derive(Clone, Debug)]
 pub struct Follower {
-    source: Source,
+    reflector: Reflector,
     /// The versions of one that a CustomResourceDefinition adds, in order of preference; empty: any other resource.
     versions: &'static [Resource],
     sinks: Sinks,
@@ -126,8 +151,8 @@ impl Follower {
         // Queueing reads whole pods.
         let lean = resource == api::NODES || (resource == api::PODS && !sinks.roles.queueing);
         let encoding = if lean { Encoding::Protobuf } else { Encoding::Json };
-        let source = Source { api, resource, selector, encoding, tracker, memory: Memory::default() };
-        Self { source, versions: optional::versions(resource), sinks, listed: Arc::default() }
+        let reflector = Reflector { selector, encoding, tracker, ..reflector(api, resource) };
+        Self { reflector, versions: versions(resource), sinks, listed: Arc::default() }
     }
 
     /// Follows the jobs of a kind that is not built in. Nothing waits for their first list.
@@ -138,19 +163,19 @@ impl Follower {
 
     /// What has been handed on.
     pub fn memory(&self) -> Memory {
-        self.source.memory.clone()
+        self.reflector.memory.clone()
     }
 
     /// Follows it until stopped.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { source, versions, sinks, listed } = self;
-        let resource = source.resource;
+        let Self { reflector, versions, sinks, listed } = self;
+        let resource = reflector.resource;
         if !versions.is_empty() {
             let groups = sinks.groups.clone();
             let sink = Optional { sinks, resource, listed: &listed, first: true };
-            return optional::run(source, versions, groups, stop, sink).await;
+            return optional::run(reflector, versions, groups, stop, sink).await;
         }
-        watch::run(source, stop, |delta| match delta {
+        let hand_on = |delta: Delta<'_>| match delta {
             Delta::Upsert { meta, bytes } => {
                 fault::point("watch", &meta.name);
                 sinks.upsert(resource, meta, bytes);
@@ -161,8 +186,8 @@ impl Follower {
                 sinks.forget_unseen(resource, version);
                 sinks.listed(&listed);
             }
-        })
-        .await;
+        };
+        reflector.run(stop, hand_on).await;
     }
 }
 

@@ -202,7 +202,7 @@ async fn changed(api: &Api, (namespace, name): (&str, &str), version: &str) {
     );
     // A version that no client has seen yet would be the beginning of everything.
     if !version.is_empty()
-        && let Ok(mut lines) = api.stream(&path, Encoding::Json).await
+        && let Ok(mut lines) = api.watch(&path, Encoding::Json).await
     {
         let mut line = Vec::new();
         // Whatever else it says, such as that the version is too old, is no reason to look.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use plimsoll_api::event::{EventRecord, ObjectReference};
 use plimsoll_api::json;
 use plimsoll_client::fault;
+use plimsoll_client::reflector::Delta;
 use plimsoll_kubelet::kubelet::view::PodView;
 use plimsoll_kubelet::{Kubelet, MILLISECOND, Options, Write};
 use serde::Deserialize;
@@ -14,10 +15,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Error, LEASES, NODES, PODS, PatchKind, Resource};
-use crate::clock;
 use crate::event_recorder::Recorder;
 use crate::throttle::Throttle;
-use crate::watch::{self, Delta};
+use crate::{clock, ingest};
 
 /// Most writes under way.
 const CONCURRENCY: usize = 128;
@@ -78,12 +78,13 @@ pub async fn run(api: Api, options: Options, stop: CancellationToken) {
     let mut feed = |resource: Resource| {
         let (tx, api, stop) = (tx.clone(), api.clone(), stop.clone());
         feeds.spawn(async move {
-            watch::run(watch::Source::new(api, resource), stop, move |delta| {
-                if let Some(input) = read(resource, delta) {
-                    let _ = tx.send(input);
-                }
-            })
-            .await;
+            ingest::reflector(api, resource)
+                .run(stop, move |delta| {
+                    if let Some(input) = read(resource, delta) {
+                        let _ = tx.send(input);
+                    }
+                })
+                .await;
         });
     };
     // Pods on unknown nodes are ignored, so nodes go first.

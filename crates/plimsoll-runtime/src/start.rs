@@ -7,6 +7,10 @@ use plimsoll_api::event::ObjectReference;
 use plimsoll_api::json;
 use plimsoll_api::lanes::Group;
 use plimsoll_client::Supervisor;
+use plimsoll_client::discovery::Groups;
+use plimsoll_client::health::{Health, SILENCE};
+use plimsoll_client::limit::Limit;
+use plimsoll_client::reflector::Memory;
 use plimsoll_config::ClientConnection;
 use plimsoll_engine::EngineConfig;
 use plimsoll_queueing::cond;
@@ -14,20 +18,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Api, Resource};
 use crate::cache::{Cache, Kind};
-use crate::discovery::Groups;
 use crate::event_recorder::{Ended, Recorder};
 use crate::extender::Extenders;
-use crate::health::{Health, SILENCE};
 use crate::jobs::control;
 use crate::lease::Claim;
-use crate::limit::Limit;
 use crate::metrics::jobs::JobMetrics;
 use crate::reload::{self, Reloads};
 use crate::roles::Roles;
 use crate::status::Statuses;
 use crate::synced::Synced;
 use crate::throttle::Throttle;
-use crate::watch::Memory;
 use crate::{declared, driver, execute, ingest, take_over};
 
 fn limit(client: Option<ClientConnection>) -> Limit {

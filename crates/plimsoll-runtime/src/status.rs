@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_api::execution::status::{Status, StatusKey, status_of, status_request};
+use plimsoll_client::health::Health;
 use plimsoll_client::supervise::caught;
 use plimsoll_queueing::Action;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -15,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Api, Error};
 use crate::cache::{Cache, Kind};
 use crate::clock;
-use crate::health::Health;
 use crate::lease::Claim;
 use crate::throttle::{Permit, Throttle};
 

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use crate::api::{Api, DEVICE_CLAIMS, Error, Resource, WORKLOADS};
+use plimsoll_api::watch::Meta;
+use plimsoll_client::pager;
+use plimsoll_client::reflector::Memory;
+
+use crate::api::{Api, DEVICE_CLAIMS, Encoding, Error, Resource, WORKLOADS};
 use crate::driver::Inbox;
 use crate::lease::Claim;
-use crate::watch::Memory;
 
-/// Objects per page of a list.
-const PAGE: usize = 500;
 /// First and longest pause after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -53,46 +54,17 @@ async fn caught_up(api: &Api, resource: Resource, seen: &Memory) {
 /// The newest version of an object of a resource; 0 when there is none.
 async fn newest(api: &Api, resource: Resource) -> Result<u64, Error> {
     let mut newest = 0;
-    let mut next = String::new();
-    loop {
-        let path = format!("{}?limit={PAGE}{next}", resource.collection(""));
-        let page = match api.get_metadata(&path).await {
-            Ok(page) => page,
-            // The resource is not served: there are none.
-            Err(e) if e.is_not_found() => return Ok(newest),
-            Err(e) => return Err(e),
-        };
-        let page: Versions = serde_json::from_slice(&page).map_err(|e| Error::Malformed(e.to_string()))?;
-        let versions = page.items.iter().flatten().filter_map(|i| i.metadata.resource_version.parse().ok());
-        newest = versions.fold(newest, u64::max);
-        if page.metadata.next.is_empty() {
-            return Ok(newest);
-        }
-        next = format!("&continue={}", crate::api::encode(&page.metadata.next));
+    let collection = resource.collection("");
+    let listed = pager::each_page(api, &collection, "", Encoding::Metadata, |page| {
+        let metas = page.items.iter().filter_map(|item| Meta::of(item));
+        newest = metas.filter_map(|meta| meta.resource_version.parse().ok()).fold(newest, u64::max);
+    });
+    match listed.await {
+        Ok(_) => Ok(newest),
+        // The resource is not served: there are none.
+        Err(e) if e.is_not_found() => Ok(newest),
+        Err(e) => Err(e),
     }
-}
-
-/// The versions in a list.
-#[derive(serde::Deserialize)]
-struct Versions {
-    #[serde(default)]
-    metadata: VersionMeta,
-    /// Null when there are none.
-    #[serde(default)]
-    items: Option<Vec<Versioned>>,
-}
-
-#[derive(serde::Deserialize)]
-struct Versioned {
-    metadata: VersionMeta,
-}
-
-#[derive(Default, serde::Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct VersionMeta {
-    resource_version: String,
-    #[serde(rename = "continue")]
-    next: String,
 }
 
 #[cfg(test)]
@@ -140,11 +112,5 @@ mod tests {
         assert!(late.is_err(), "a write of the leader before has not been seen");
         seen.saw("9");
         caught_up(&api, WORKLOADS, &seen).await;
-    }
-
-    #[test]
-    fn no_workloads_at_all() {
-        let page: Versions = serde_json::from_str(r#"{"metadata": {}, "items": null}"#).unwrap();
-        assert!(page.items.is_none() && page.metadata.next.is_empty());
     }
 }

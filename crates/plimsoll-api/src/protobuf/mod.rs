@@ -94,6 +94,14 @@ pub fn status(object: &[u8]) -> Result<(u16, &str)> {
     Ok((code, text(object, 3)?))
 }
 
+/// Code and message of an answer that is a `meta.v1.Status`.
+///
+/// # Errors
+/// When it is not an encoded one.
+pub fn error(answer: &[u8]) -> Result<(u16, &str)> {
+    status(raw(answer)?)
+}
+
 /// Reads a message.
 pub(crate) fn from_slice<'a, T: Deserialize<'a>>(message: &'static Message, bytes: &'a [u8]) -> Result<T> {
     T::deserialize(de::Value::message(message, bytes))

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use plimsoll_api::request::Request;
+use plimsoll_client::health::Health;
 use plimsoll_client::workers::{self, Gate, SharedQueue};
 use plimsoll_client::{Backoff, Clock, Supervisor, fault};
 use plimsoll_engine::Event;
@@ -17,7 +18,6 @@ use crate::api::{Api, Error, PODS, WORKLOADS};
 use crate::cache::{Cache, Kind};
 use crate::driver::Inbox;
 use crate::event_recorder::Recorder;
-use crate::health::Health;
 use crate::lease::Claim;
 use crate::metrics::jobs::JobMetrics;
 use crate::synced::Synced;

@@ -54,7 +54,7 @@ fn who_may_take_the_lease() {
 #[derive(Default)]
 struct Server(std::sync::Mutex<Option<Value>>);
 
-impl crate::api::Direct for Arc<Server> {
+impl crate::api::Direct for Server {
     fn call(
         &self,
         request: http::Request<Vec<u8>>,
@@ -95,7 +95,7 @@ struct Candidate {
 
 /// Takes part with a wall clock that is `ahead` of the monotonic one.
 fn candidate(server: &Arc<Server>, me: &str, ahead: &Arc<AtomicI64>) -> Candidate {
-    let api = Api::direct(Arc::new(Arc::clone(server)), "test");
+    let api = Api::direct(Arc::<Server>::clone(server), "test");
     let (zero, ahead, stop) = (Instant::now(), Arc::clone(ahead), CancellationToken::new());
     let wall: Wall = Arc::new(move || nanoseconds(zero.elapsed()) + ahead.load(Ordering::SeqCst));
     let name = ("ns".to_owned(), "n".to_owned());

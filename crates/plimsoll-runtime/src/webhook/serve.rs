@@ -9,8 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
-use plimsoll_client::Supervisor;
+use plimsoll_client::discovery::Groups;
 use plimsoll_client::https::handler::{self as https, Limits};
+use plimsoll_client::reflector::{Delta, Reflector};
+use plimsoll_client::{Supervisor, optional};
 use plimsoll_jobs::CustomKind;
 use tokio::net::TcpListener;
 use tokio::sync::watch as latest;
@@ -21,9 +23,7 @@ pub use super::register::Reach;
 use super::{register, review};
 use crate::api::{self, Api, Resource};
 use crate::cache::{Cache, Kind};
-use crate::discovery::Groups;
-use crate::watch::{self, Delta};
-use crate::{declared, optional};
+use crate::{declared, ingest};
 
 /// How often certificates and registrations are looked at.
 const LOOK: Duration = Duration::from_secs(15);
@@ -130,8 +130,8 @@ fn follow_custom(
 ) {
     let groups = Groups::new(api.clone());
     for custom in CustomKind::all().filter(|kind| jobs.has_framework(kind.framework())) {
-        let source = watch::Source::new(api.clone(), custom.preferred());
-        follow_one(source, custom, (cache, &groups), supervisor, stop.clone());
+        let reflector = ingest::reflector(api.clone(), custom.preferred());
+        follow_one(reflector, custom, (cache, &groups), supervisor, stop.clone());
     }
     let names = jobs.external_frameworks.clone();
     supervisor.spawn("external frameworks for webhooks", {
@@ -143,8 +143,8 @@ fn follow_custom(
         let (api, cache, groups, within) = (api.clone(), cache.clone(), groups.clone(), within.clone());
         let followed = cache.clone();
         let start = move |custom: CustomKind, token: CancellationToken| {
-            let source = watch::Source::new(api.clone(), custom.preferred());
-            follow_one(source, custom, (&followed, &groups), &within, token);
+            let reflector = ingest::reflector(api.clone(), custom.preferred());
+            follow_one(reflector, custom, (&followed, &groups), &within, token);
         };
         declared::run(cache, stop.clone(), start, |_| ())
     });
@@ -152,7 +152,7 @@ fn follow_custom(
 
 /// Watches jobs of one kind.
 fn follow_one(
-    source: watch::Source,
+    reflector: Reflector,
     custom: CustomKind,
     (cache, groups): (&Cache, &Groups),
     supervisor: &Supervisor,
@@ -162,7 +162,7 @@ fn follow_one(
     let name = format!("watch of {} for webhooks", custom.framework());
     supervisor.spawn(name, move || {
         let sink = Custom { cache: cache.clone(), kind: Kind::Custom(custom) };
-        optional::run(source.clone(), custom.versions(), groups.clone(), stop.clone(), sink)
+        optional::run(reflector.clone(), custom.versions(), groups.clone(), stop.clone(), sink)
     });
 }
 
@@ -173,13 +173,13 @@ fn follow(api: &Api, cache: &Cache, settings: &Settings, stop: &CancellationToke
     let supervisor = Supervisor::new(stop.clone());
     follow_custom(api, cache, &settings.jobs, &supervisor, stop);
     for (resource, kind) in WATCHED {
-        let source = watch::Source::new(api.clone(), resource);
+        let reflector = ingest::reflector(api.clone(), resource);
         let (cache, stop) = (cache.clone(), stop.clone());
         let (synced, left, counted) = (synced.clone(), Arc::clone(&left), Arc::new(AtomicBool::new(false)));
         supervisor.spawn(format!("watch of {} for webhooks", resource.plural), move || {
             let (cache, synced, left) = (cache.clone(), synced.clone(), Arc::clone(&left));
             let counted = Arc::clone(&counted);
-            watch::run(source.clone(), stop.clone(), move |delta| {
+            reflector.clone().run(stop.clone(), move |delta| {
                 handle_delta(&cache, kind, delta);
                 if matches!(delta, Delta::Synced { .. })
                     && !counted.swap(true, Ordering::AcqRel)

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use plimsoll_api::json;
+use plimsoll_client::reflector::{Delta, Reflector};
 use plimsoll_runtime::api::{Api, JOBS, PODS, Resource, WORKLOADS};
-use plimsoll_runtime::watch::{self, Delta, Source};
 use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -35,8 +35,9 @@ impl Checker {
         let state = Arc::new(Mutex::new(State { quota, ..State::default() }));
         let stop = CancellationToken::new();
         for resource in [PODS, JOBS, WORKLOADS] {
-            let (state, source) = (Arc::clone(&state), Source::new(api.clone(), resource));
-            tokio::spawn(watch::run(source, stop.clone(), move |delta| {
+            let reflector = Reflector { required: true, ..Reflector::new(api.clone(), resource) };
+            let state = Arc::clone(&state);
+            tokio::spawn(reflector.run(stop.clone(), move |delta| {
                 let mut state = state.lock().unwrap();
                 state.seen += 1;
                 if let Some(violation) = state.take(resource, delta) {

@@ -41,7 +41,7 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
         version = reached(&client, &address) => version?,
     };
     let stop = CancellationToken::new();
-    let api = Api::new(client, "plimsoll-leader-election");
+    let api = plimsoll_runtime::connect::api(client, "plimsoll-leader-election");
     let health_state = HealthState::default();
     let supervisor = Supervisor::new(stop.clone());
     health_state.add_supervisor(supervisor.clone());

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use plimsoll_api::request::Error;
+use plimsoll_api::resource::Resource;
 use tokio::sync::watch;
 use tokio::time::Instant;
-
-use crate::api::Resource;
 
 /// After this time without a word from the API server a watch is of no use. Watches last 40 s and begin with an answer,
 /// so that healthy ones are heard more often.
@@ -168,7 +168,7 @@ impl Tracker {
     }
 
     /// A request failed.
-    pub(crate) fn failed(&self, error: &crate::api::Error) {
+    pub(crate) fn failed(&self, error: &Error) {
         let mut trouble = lock(&self.state.trouble);
         trouble.error = error.to_string();
         trouble.failing.get_or_insert_with(Instant::now);
@@ -189,7 +189,7 @@ impl Tracker {
     }
 
     /// The resource was served and is answered with 404.
-    pub(crate) fn unserved(&self, error: &crate::api::Error) {
+    pub(crate) fn unserved(&self, error: &Error) {
         let mut trouble = lock(&self.state.trouble);
         trouble.error = error.to_string();
         if trouble.unserved.is_none() {
@@ -217,7 +217,7 @@ impl Tracker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Error, PODS, WORKLOADS};
+    use plimsoll_api::resource::{PODS, WORKLOADS};
 
     #[tokio::test(start_paused = true)]
     async fn silence_and_404_have_reasons() {

@@ -3,25 +3,14 @@
 
 use std::time::Duration;
 
+use plimsoll_api::resource::Resource;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::Resource;
-use crate::cache::Kind;
 use crate::discovery::{Groups, Served};
-use crate::watch::{self, Delta, Source};
+use crate::reflector::{Delta, Reflector};
 
 /// Pause between looks whether the resource is served.
 const LOOK: Duration = Duration::from_secs(3);
-
-/// The versions of a resource that a CustomResourceDefinition adds, in order of preference; empty: any other resource.
-pub fn versions(resource: Resource) -> &'static [Resource] {
-    use crate::api::{PROVISIONING_REQUESTS, PROVISIONING_REQUESTS_BETA};
-    match Kind::of(resource) {
-        Some(Kind::ProvisioningRequest) => &[PROVISIONING_REQUESTS, PROVISIONING_REQUESTS_BETA],
-        Some(Kind::Custom(custom)) => custom.versions(),
-        _ => &[],
-    }
-}
 
 /// What is heard of such a resource.
 pub trait Sink: Send {
@@ -32,9 +21,9 @@ pub trait Sink: Send {
     fn delta(&mut self, resource: Resource, delta: Delta<'_>);
 }
 
-/// Follows the resource of `source`, in one of these versions, until stopped.
+/// Follows the resource of `reflector`, in one of these versions, until stopped.
 pub async fn run(
-    source: Source,
+    reflector: Reflector,
     versions: &'static [Resource],
     groups: Groups,
     stop: CancellationToken,
@@ -48,21 +37,24 @@ pub async fn run(
         };
         let forbidden = matches!(served, Ok(Served::Forbidden));
         if forbidden && !was_forbidden {
-            tracing::warn!(resource = source.resource.plural, "may not be listed, and counts as not served");
+            tracing::warn!(
+                resource = reflector.resource.plural,
+                "may not be listed, and counts as not served"
+            );
         }
         was_forbidden = forbidden;
         match served {
             Ok(Served::In(resource)) => {
                 sink.served(Some(resource));
-                follow(Source { resource, ..source.clone() }, &stop, &mut sink).await;
+                follow(Reflector { resource, ..reflector.clone() }, &stop, &mut sink).await;
                 continue;
             }
             Ok(Served::Forbidden | Served::No) => {
                 sink.served(None);
-                source.tracker.opened();
-                sink.delta(source.resource, Delta::Synced { version: "" });
+                reflector.tracker.opened();
+                sink.delta(reflector.resource, Delta::Synced { version: "" });
             }
-            Err(e) => source.tracker.failed(&e),
+            Err(e) => reflector.tracker.failed(&e),
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -72,16 +64,16 @@ pub async fn run(
 }
 
 /// Follows one version until it is not served any more.
-async fn follow(source: Source, stop: &CancellationToken, sink: &mut impl Sink) {
-    let resource = source.resource;
+async fn follow(reflector: Reflector, stop: &CancellationToken, sink: &mut impl Sink) {
+    let resource = reflector.resource;
     tracing::info!(resource = resource.plural, version = resource.api_version, "the cluster serves it");
     let ended = stop.child_token();
-    watch::run(source, ended.clone(), |delta| match delta {
+    let hand_on = |delta: Delta<'_>| match delta {
         Delta::Absent => {
             tracing::info!(resource = resource.plural, "the cluster does not serve it any more");
             ended.cancel();
         }
         delta => sink.delta(resource, delta),
-    })
-    .await;
+    };
+    reflector.run(ended.clone(), hand_on).await;
 }

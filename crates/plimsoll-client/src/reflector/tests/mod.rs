@@ -1,18 +1,30 @@
+mod faults;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
+use plimsoll_api::resource::{PODS, RUN_WINDOWS, WORKLOADS};
+
 use super::*;
 use crate::health::Health;
+use crate::rest::Direct;
 
-fn watch() -> Watch {
-    let memory = Memory::default();
-    let known = Arc::clone(&memory.seen_objects).try_lock_owned().unwrap();
-    let (tracker, encoding) = (Tracker::unseen(crate::api::PODS), Encoding::Json);
-    let (collection, path) = (String::new(), String::new());
-    Watch { known, collection, selector: "", encoding, tracker, memory, path }
+fn session() -> Session {
+    struct Nowhere;
+    impl Direct for Nowhere {
+        fn call(
+            &self,
+            _request: http::Request<Vec<u8>>,
+        ) -> BoxFuture<'static, (http::StatusCode, BoxStream<'static, bytes::Bytes>)> {
+            Box::pin(std::future::pending())
+        }
+    }
+    let source = Reflector::new(Api::direct(Arc::new(Nowhere), "test"), PODS);
+    let seen = Arc::clone(&source.memory.objects).try_lock_owned().unwrap();
+    Session { source, seen, collection: String::new(), path: String::new(), version: None, denied: None }
 }
 
 fn object(name: &str, uid: &str, version: u32) -> String {
@@ -21,9 +33,9 @@ fn object(name: &str, uid: &str, version: u32) -> String {
     )
 }
 
-fn feed(watch: &mut Watch, line: &str, log: &mut Vec<String>) -> Option<String> {
+fn feed(session: &mut Session, line: &str, log: &mut Vec<String>) -> Option<String> {
     let line = format!("{line}\n");
-    watch.event(Event::from_line(line.as_bytes()).unwrap(), &mut |d| {
+    session.event(Event::from_line(line.as_bytes()).unwrap(), &mut |d| {
         log.push(match d {
             Delta::Upsert { meta, .. } => format!("+{}/{}", meta.name, meta.uid),
             Delta::Delete { namespace, name, uid } => format!("-{namespace}/{name}/{uid}"),
@@ -35,9 +47,9 @@ fn feed(watch: &mut Watch, line: &str, log: &mut Vec<String>) -> Option<String> 
 
 #[test]
 fn events_become_deltas() {
-    let (mut w, mut log) = (watch(), Vec::new());
+    let (mut session, mut log) = (session(), Vec::new());
     let line = |kind: &str, o: &str| format!(r#"{{"type":"{kind}","object":{o}}}"#);
-    let mut go = |line: &str| feed(&mut w, line, &mut log);
+    let mut go = |line: &str| feed(&mut session, line, &mut log);
     assert_eq!(go(&line("ADDED", &object("a", "1", 5))), Some("5".into()));
     assert_eq!(go(&line("MODIFIED", &object("a", "1", 6))), Some("6".into()));
     // Deleted and made again while the connection was down.
@@ -59,7 +71,7 @@ struct Server {
     watches: AtomicUsize,
 }
 
-impl crate::api::Direct for Arc<Server> {
+impl Direct for Arc<Server> {
     fn call(
         &self,
         request: http::Request<Vec<u8>>,
@@ -104,9 +116,10 @@ async fn follow(resource: Resource) -> Followed {
     let (server, health, log) = (Arc::new(Server::default()), Health::default(), Arc::default());
     let (tracker, stop) = (health.track(resource), CancellationToken::new());
     let api = Api::direct(Arc::new(Arc::clone(&server)), "test");
-    let source = Source { tracker, ..Source::new(api, resource) };
+    let required = resource == WORKLOADS;
+    let reflector = Reflector { tracker, required, ..Reflector::new(api, resource) };
     let seen: Arc<std::sync::Mutex<Vec<String>>> = Arc::clone(&log);
-    tokio::spawn(run(source, stop.clone(), move |delta| {
+    tokio::spawn(reflector.run(stop.clone(), move |delta| {
         let what = match delta {
             Delta::Upsert { meta, .. } => format!("+{}", meta.name),
             Delta::Delete { name, .. } => format!("-{name}"),
@@ -127,7 +140,7 @@ async fn seconds(n: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn a_404_deletes_nothing_before_discovery_says_so_for_a_while() {
-    let f = follow(crate::api::RUN_WINDOWS).await;
+    let f = follow(RUN_WINDOWS).await;
     f.server.unserved.store(true, Ordering::SeqCst);
     seconds(300).await;
     assert_eq!(f.log(), [""; 0], "discovery knows the resource");
@@ -145,7 +158,7 @@ async fn a_404_deletes_nothing_before_discovery_says_so_for_a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn what_nothing_can_be_decided_without_is_never_absent() {
-    let f = follow(crate::api::WORKLOADS).await;
+    let f = follow(WORKLOADS).await;
     f.server.unserved.store(true, Ordering::SeqCst);
     f.server.denied.store(true, Ordering::SeqCst);
     seconds(3600).await;
@@ -157,7 +170,7 @@ async fn what_nothing_can_be_decided_without_is_never_absent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_watch_is_given_up_and_opened_again() {
-    let f = follow(crate::api::WORKLOADS).await;
+    let f = follow(WORKLOADS).await;
     seconds(50).await;
     assert_eq!(f.server.watches.load(Ordering::SeqCst), 2);
     assert!(f.log().is_empty() && f.health.problems().is_empty(), "no relist is needed");
@@ -166,13 +179,13 @@ async fn a_silent_watch_is_given_up_and_opened_again() {
 /// The same watch of kube-apiserver as JSON and as protobuf.
 #[tokio::test]
 async fn lines_and_frames_are_told_apart_and_cut_ones_are_errors() {
-    const LINES: &[u8] = include_bytes!("../../../plimsoll-api/src/protobuf/testdata/watch.json");
-    const FRAMES: &[u8] = include_bytes!("../../../plimsoll-api/src/protobuf/testdata/watch.pb");
+    const LINES: &[u8] = include_bytes!("../../../../plimsoll-api/src/protobuf/testdata/watch.json");
+    const FRAMES: &[u8] = include_bytes!("../../../../plimsoll-api/src/protobuf/testdata/watch.pb");
     let mut events = [0, 0];
     for (mut stream, count) in [LINES, FRAMES].into_iter().zip(&mut events) {
         let mut event = Vec::new();
         loop {
-            match page::next(&mut stream, &mut event).await.unwrap() {
+            match frames::next(&mut stream, &mut event).await.unwrap() {
                 Next::End => break,
                 Next::Line => drop(Event::from_line(&event).unwrap()),
                 Next::Frame => drop(Event::from_frame(&event).unwrap()),
@@ -184,12 +197,12 @@ async fn lines_and_frames_are_told_apart_and_cut_ones_are_errors() {
     let mut cut = &FRAMES[..FRAMES.len() - 1];
     let mut event = Vec::new();
     let ended = loop {
-        match page::next(&mut cut, &mut event).await {
+        match frames::next(&mut cut, &mut event).await {
             Ok(Next::Frame) => {}
             other => break other.map(drop),
         }
     };
     assert!(matches!(ended, Err(Error::Transport(_))), "{ended:?}");
-    let ended = page::next(&mut &[2, 255, 255, 255][..], &mut event).await.map(drop);
+    let ended = frames::next(&mut &[2, 255, 255, 255][..], &mut event).await.map(drop);
     assert!(matches!(ended, Err(Error::Malformed(_) | Error::Transport(_))), "{ended:?}");
 }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_api::json;
+use plimsoll_api::request::Error;
+use plimsoll_api::resource::Resource;
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::api::{Api, Error, Resource};
+use crate::rest::Api;
 
 /// How long the list of groups is used before it is read again: as many followers as there are kinds of jobs ask for it.
 const FRESH: Duration = Duration::from_secs(1);

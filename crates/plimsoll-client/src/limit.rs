@@ -100,7 +100,7 @@ mod tests {
     use http::{Request, StatusCode};
 
     use super::*;
-    use crate::api::{Api, Direct};
+    use crate::rest::{Api, Direct};
 
     async fn seconds(work: impl Future<Output = ()>) -> f64 {
         let began = Instant::now();

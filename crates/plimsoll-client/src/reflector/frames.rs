@@ -2,13 +2,17 @@
 
 use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 
-use crate::api::Error;
+use plimsoll_api::request::Error;
 
 /// Longest event of a watch: an object may have 3 MiB, and JSON escapes can't make it grow past this.
 const MAX_EVENT: usize = 32 << 20;
 
 fn broken(e: &std::io::Error) -> Error {
     Error::Transport(e.to_string())
+}
+
+fn cut_off() -> Error {
+    Error::Transport("a watch event is cut off".into())
 }
 
 fn too_long() -> Error {
@@ -46,12 +50,16 @@ pub(super) async fn next(
             let read = stream.take(u64::from(length)).read_to_end(event).await.map_err(|e| broken(&e))?;
             match read == length as usize {
                 true => Ok(Next::Frame),
-                false => Err(Error::Transport("a watch event is cut off".into())),
+                false => Err(cut_off()),
             }
         }
         Some(_) => {
             stream.read_until(b'\n', event).await.map_err(|e| broken(&e))?;
-            if event.len() > MAX_EVENT { Err(too_long()) } else { Ok(Next::Line) }
+            match event.last() {
+                _ if event.len() > MAX_EVENT => Err(too_long()),
+                Some(b'\n') => Ok(Next::Line),
+                _ => Err(cut_off()),
+            }
         }
     }
 }
