@@ -107,6 +107,24 @@ pub(crate) async fn lacks(api: &Api, resource: Resource) -> Result<bool, Error> 
     }
 }
 
+/// The plural of the resource of a kind in a group and version (`batch/v1`); `None`: the cluster does not serve it.
+///
+/// # Errors
+/// When discovery could not be read: then nothing is known.
+pub async fn plural_of(api: &Api, group_version: &str, kind: &str) -> Result<Option<String>, Error> {
+    let list = match api.get_path(&format!("/apis/{group_version}")).await {
+        Ok(list) => list,
+        Err(e) if e.is_not_found() => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let plurals = json::list(&list, &["resources"]).iter().filter(|resource| resource["kind"] == kind);
+    // Subresources have the kind of what they are part of, or of their body.
+    Ok(plurals
+        .map(|resource| json::text(resource, &["name"]))
+        .find(|name| !name.contains('/'))
+        .map(str::to_owned))
+}
+
 fn expect(document: &Value, kind: &str) -> Result<(), Error> {
     match document["kind"] == kind {
         true => Ok(()),

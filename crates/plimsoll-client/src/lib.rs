@@ -1,5 +1,5 @@
-//! The kit of everything that talks to an API server (client-go's part): requests, reflectors, informers, work queues, the
-//! loop that controllers run in, event recorder, clock, supervised tasks.
+//! The kit of everything that talks to an API server (client-go's part): requests, reflectors, informers, leader election,
+//! work queues, the loop that controllers run in, event recorder, clock, supervised tasks.
 
 pub mod api;
 pub mod certificates;
@@ -12,6 +12,7 @@ pub mod health;
 pub mod https;
 mod indexer;
 pub mod informer;
+pub mod leader_election;
 pub mod limit;
 pub mod optional;
 pub mod pager;

@@ -13,6 +13,7 @@ mod frames;
 #[cfg(test)]
 mod tests;
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,11 +156,19 @@ impl Reflector {
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(wait) => {}
+                () = tokio::time::sleep(jittered(wait)) => {}
             }
             wait = (wait * 2).min(BACKOFF.1);
         }
     }
+}
+
+/// Between half of a wait and all of it, so that clients that lost the same server don't come back at the same moment
+/// (client-go's `wait.Jitter`).
+fn jittered(wait: Duration) -> Duration {
+    // Each has keys of its own.
+    let draw = RandomState::new().build_hasher().finish() % 1024;
+    wait / 2 + wait / 2 * u32::try_from(draw).unwrap_or(0) / 1024
 }
 
 /// Where it broke.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plimsoll_api::json;
+use plimsoll_client::discovery;
 use plimsoll_jobs::CustomKind;
 use plimsoll_jobs::declaration::Declared;
 use tokio_util::sync::CancellationToken;
@@ -82,13 +82,11 @@ pub async fn discover(api: Api, cache: Cache, names: Vec<String>, stop: Cancella
 async fn find(api: &Api, name: &str) -> Option<Declared> {
     let (kind, rest) = name.split_once('.')?;
     let (version, group) = rest.split_once('.')?;
-    let list = api.get_path(&format!("/apis/{group}/{version}")).await.ok()?;
-    let resources = json::list(&list, &["resources"]);
-    let resource = resources.iter().find(|r| r["kind"] == kind && !json::text(r, &["name"]).contains('/'))?;
+    let plural = discovery::plural_of(api, &format!("{group}/{version}"), kind).await.ok()??;
     Some(Declared {
         group: group.to_owned(),
         versions: vec![version.to_owned()],
-        plural: json::text(resource, &["name"]).to_owned(),
+        plural,
         kind: kind.to_owned(),
     })
 }

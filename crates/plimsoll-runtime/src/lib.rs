@@ -24,7 +24,6 @@ pub mod flow;
 pub mod ingest;
 pub mod jobs;
 pub mod journey;
-pub mod lease;
 pub mod metrics;
 pub mod reload;
 mod roles;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use plimsoll_api::execution::status::{Status, StatusKey, status_of, status_request};
 use plimsoll_client::health::Health;
+use plimsoll_client::leader_election::Claim;
 use plimsoll_client::supervise::caught;
 use plimsoll_queueing::Action;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -16,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Api, Error};
 use crate::cache::{Cache, Kind};
 use crate::clock;
-use crate::lease::Claim;
 use crate::throttle::{Permit, Throttle};
 
 /// From the end of one write of a status to the next, also after a failure; changes in between go into that one.

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use plimsoll_api::watch::Meta;
+use plimsoll_client::leader_election::Claim;
 use plimsoll_client::pager;
 use plimsoll_client::reflector::Memory;
 
 use crate::api::{Api, DEVICE_CLAIMS, Encoding, Error, Resource, WORKLOADS};
 use crate::driver::Inbox;
-use crate::lease::Claim;
 
 /// First and longest pause after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use plimsoll_client::Supervisor;
+use plimsoll_client::leader_election::{self, Claim, Timing};
 use plimsoll_runtime::api::{Api, DEADLINE};
 use plimsoll_runtime::cache::Cache;
-use plimsoll_runtime::lease::{self, Claim, Timing};
 use plimsoll_runtime::metrics::{HealthState, Role};
 use plimsoll_runtime::{Roles, Runtime};
 use serde_json::json;
@@ -54,7 +54,7 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
         let me = identity();
         let namespace = args.election.leader_elect_resource_namespace.clone();
         let name = args.election.leader_elect_resource_name.clone();
-        let (claim, work) = lease::run(api.clone(), namespace, name, me, timing, stop.clone());
+        let (claim, work) = leader_election::run(api.clone(), namespace, name, me, timing, stop.clone());
         supervisor.spawn_vital("leader election", work);
         claim
     } else {

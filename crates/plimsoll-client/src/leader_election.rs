@@ -10,15 +10,17 @@ mod claim;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::AsyncBufReadExt;
-use plimsoll_api::json;
+use plimsoll_api::request::Error;
+use plimsoll_api::resource::LEASES;
+use plimsoll_api::watch::Event;
+use plimsoll_api::{json, timestamp};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Api, Encoding, Error, LEASES};
-use crate::clock;
+use crate::rest::{Api, Encoding, encode};
 pub use claim::Claim;
 use claim::Wall;
 
@@ -86,7 +88,7 @@ fn decide(
     (now, wall): (i64, i64),
     timing: Timing,
 ) -> Step {
-    let at = clock::micro_text(plimsoll_state::Time(wall));
+    let at = timestamp::micro_text(plimsoll_state::Time(wall));
     // Whole seconds in the Lease; never less than what the holder relies on.
     let seconds = i64::try_from(timing.lease.as_millis().div_ceil(1000)).unwrap_or(15);
     let Some(lease) = read else {
@@ -129,7 +131,13 @@ pub fn run(
     timing: Timing,
     stop: CancellationToken,
 ) -> (Claim, impl Future<Output = ()> + Send) {
-    campaign(api, (namespace, name), me, timing, stop, Arc::new(|| clock::now().0))
+    campaign(api, (namespace, name), me, timing, stop, Arc::new(wall_clock))
+}
+
+/// Nanoseconds of the wall clock since the epoch.
+fn wall_clock() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
 fn campaign(
@@ -198,7 +206,7 @@ async fn changed(api: &Api, (namespace, name): (&str, &str), version: &str) {
     let path = format!(
         "{}?watch=true&timeoutSeconds={WATCH_SECONDS}&fieldSelector=metadata.name%3D{}&resourceVersion={version}",
         LEASES.collection(namespace),
-        crate::api::encode(name)
+        encode(name)
     );
     // A version that no client has seen yet would be the beginning of everything.
     if !version.is_empty()
@@ -207,10 +215,7 @@ async fn changed(api: &Api, (namespace, name): (&str, &str), version: &str) {
         let mut line = Vec::new();
         // Whatever else it says, such as that the version is too old, is no reason to look.
         if lines.read_until(b'\n', &mut line).await.is_ok()
-            && line.ends_with(b"\n")
-            && [&b"\"MODIFIED\""[..], b"\"DELETED\""]
-                .iter()
-                .any(|kind| memchr::memmem::find(&line, kind).is_some())
+            && matches!(Event::from_line(&line), Ok(Event::Upsert { .. } | Event::Delete(_)))
         {
             return;
         }

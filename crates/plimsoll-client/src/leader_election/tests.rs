@@ -54,7 +54,7 @@ fn who_may_take_the_lease() {
 #[derive(Default)]
 struct Server(std::sync::Mutex<Option<Value>>);
 
-impl crate::api::Direct for Server {
+impl crate::rest::Direct for Server {
     fn call(
         &self,
         request: http::Request<Vec<u8>>,
