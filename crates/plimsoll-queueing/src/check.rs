@@ -7,11 +7,14 @@ use super::ids::{ClusterQueueId, FlavorResource, SchedulingHashId};
 use crate::Queueing;
 
 impl Queueing {
-    /// Rebuilds derived state and compares.
+    /// Rebuilds derived state and compares. Without debug assertions it does nothing and is not compiled.
     ///
     /// # Panics
     /// When they differ: that is a bug in the engine, and going on would over-commit.
     pub fn check(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
         for (id, wl) in self.workloads.iter() {
             assert!(!(wl.quota().is_some() && wl.queued().is_some()), "{}: queued and holding", wl.obj.key);
             if let Some(cq) = wl.queued() {
