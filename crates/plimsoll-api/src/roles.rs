@@ -2,6 +2,7 @@
 //! manifests give them, and the same for our own kinds. Labels add them to `kueue-batch-admin-role` and
 //! `kueue-batch-user-role`, and to Kubernetes' `admin`, `edit` and `view`.
 
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::{Value, json};
 
 /// What a role is part of.
@@ -117,7 +118,7 @@ impl Row {
     fn role(&self, what: &str, verbs: &[&str]) -> Value {
         let part = if what == "editor" { self.editor } else { self.viewer };
         let mut labels: serde_json::Map<String, Value> =
-            part.labels().into_iter().map(|label| (label, json!("true"))).collect();
+            part.labels().into_iter().map(|label| (label, json!("true"))).insert_each();
         labels.insert("rbac.kueue.x-k8s.io/role".to_owned(), json!(format!("{}-{what}", self.kind)));
         let mut rules = vec![json!({"apiGroups": [self.group], "resources": [self.plural], "verbs": verbs})];
         if self.status {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_api::quantity::Quantity;
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::Value;
 
 /// Amounts by resource.
@@ -14,7 +15,7 @@ pub fn amounts(v: &Value) -> Amounts {
         .into_iter()
         .flatten()
         .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.parse().ok()?)))
-        .collect()
+        .insert_each()
 }
 
 /// The part of a container's resources.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::config::AdmissionFairSharing;
 use super::ids::{ClusterQueueId, LocalQueueId, WorkloadId};
 use crate::Queueing;
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::time::{SECOND, Time};
 
 /// Amounts in billionths, by resource.
@@ -35,7 +36,7 @@ fn times(list: &Nanos, factor: f64) -> Nanos {
     let text = format!("{factor}");
     let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
     let digits: u128 = format!("{whole}{fraction}").parse().unwrap_or(0);
-    list.iter().map(|(name, v)| (name.clone(), scale(*v, digits, fraction.len()))).collect()
+    list.iter().map(|(name, v)| (name.clone(), scale(*v, digits, fraction.len()))).insert_each()
 }
 
 /// `v * digits / 10^places`, rounded towards zero, without needing more than 128 bits for what occurs.
@@ -97,7 +98,7 @@ impl Queueing {
         queue.tracks_consumed = true;
         let seed = queue.spec.as_ref().and_then(|s| s.consumed.clone()).map(|(list, _)| list);
         if !forget {
-            add(&mut queue.consumed_resources.consumed, seed.into_iter().flatten().collect());
+            add(&mut queue.consumed_resources.consumed, seed.into_iter().flatten().insert_each());
         }
         queue.consumed_resources.updated = now;
         self.timers.samples.insert((next, lq));

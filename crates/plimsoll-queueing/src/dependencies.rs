@@ -16,6 +16,7 @@ use super::ids::WorkloadId;
 use super::model::{Dependency, Outcome, TargetKind, Workload, WorkloadStatus};
 use super::state::WorkloadInfo;
 use crate::Queueing;
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::time::Time;
 
 /// Type of the condition that says how far the dependencies are.
@@ -78,7 +79,7 @@ fn recorded(status: &WorkloadStatus) -> Option<BTreeSet<String>> {
         return None;
     }
     let done = condition.message.split_once(DONE).map_or("", |(_, d)| d);
-    Some(done.split(", ").map(str::to_owned).collect())
+    Some(done.split(", ").map(str::to_owned).insert_each())
 }
 
 fn names_of(w: &Workload) -> impl Iterator<Item = (TargetKind, Name)> {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::Queueing;
 use crate::ids::ClusterQueueId;
 use crate::tree::NodeId;
+use plimsoll_state::collect::InsertEach as _;
 
 /// ClusterQueues after which a cycle looks at no further tree, and workloads after which it admits no further ones that
 /// nobody needs to go for.
@@ -101,7 +102,7 @@ impl Queueing {
     /// The roots of these trees, in order.
     fn roots_of(&self, queues: &BTreeSet<ClusterQueueId>) -> Vec<NodeId> {
         let nodes = queues.iter().filter_map(|&q| self.cq(q).node);
-        let roots: BTreeSet<NodeId> = nodes.map(|n| self.tree.root(n)).collect();
+        let roots: BTreeSet<NodeId> = nodes.map(|n| self.tree.root(n)).insert_each();
         roots.into_iter().collect()
     }
 
@@ -113,6 +114,6 @@ impl Queueing {
                 trees.entry(self.tree.root(node)).or_default().push(cq);
             }
         }
-        self.trees = trees.into_iter().map(|(root, queues)| (root, Arc::from(queues))).collect();
+        self.trees = trees.into_iter().map(|(root, queues)| (root, Arc::from(queues))).insert_each();
     }
 }

@@ -13,6 +13,7 @@ use crate::Queueing;
 use crate::account::is_admissible;
 use crate::phase::Phase;
 use explanation::PendingReason;
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::Resources;
 use plimsoll_state::time::{Duration, Time};
 
@@ -42,7 +43,7 @@ impl Queueing {
         let sets = wl.obj.pod_sets.iter().zip(wl.total_requests());
         sets.map(|(ps, t)| {
             let amounts =
-                t.requests.iter().map(|(r, v)| (self.ids.resource_name(*r).to_owned(), *v)).collect();
+                t.requests.iter().map(|(r, v)| (self.ids.resource_name(*r).to_owned(), *v)).insert_each();
             (ps.name.clone(), amounts)
         })
         .collect()

@@ -120,6 +120,10 @@ impl Ids {
         self.flavors.name(id)
     }
 
+    pub(crate) fn sort_by_flavor_name(&self, flavors: &mut [FlavorId]) {
+        flavors.sort_by(|a, b| self.flavor_name(*a).cmp(self.flavor_name(*b)));
+    }
+
     pub(crate) fn resource(&mut self, name: &str) -> ResourceId {
         let id = self.resources.intern(name);
         if id.index() == self.walk.len() {
@@ -139,6 +143,11 @@ impl Ids {
     /// Sort key of a resource within the requests of a podset.
     pub(crate) fn walk_key(&self, id: ResourceId) -> (u64, &str) {
         (self.walk.get(id.index()).copied().unwrap_or(u64::MAX), self.resource_name(id))
+    }
+
+    /// Sorts the requests of a podset.
+    pub(crate) fn sort_by_walk_key(&self, requests: &mut [(ResourceId, i64)]) {
+        requests.sort_by(|a, b| self.walk_key(a.0).cmp(&self.walk_key(b.0)));
     }
 
     /// The column of a pair, a new one if it was never seen.

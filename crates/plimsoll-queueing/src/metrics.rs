@@ -159,7 +159,7 @@ impl Metrics {
             let value = MetricValue::Histogram { buckets, sum: h.sum, count: h.count };
             samples.push(MetricSample { labels: with_labels(key), value });
         }
-        samples.sort_by(|a, b| a.labels.cmp(&b.labels));
+        samples.sort_unstable_by(|a, b| a.labels.cmp(&b.labels));
         samples
     }
 }
@@ -181,7 +181,7 @@ impl Queueing {
                 MetricFamily { name: row.name, help: row.help, kind: row.kind, samples }
             })
             .collect();
-        families.sort_by_key(|f| f.name);
+        families.sort_unstable_by_key(|f| f.name);
         families
     }
 

@@ -11,6 +11,7 @@ use super::ids::{ClusterQueueId, FlavorResource, LocalQueueId};
 use super::model::StopPolicy;
 use super::pending::QueuePosition;
 use crate::Queueing;
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::time::Time;
 
 /// Usage of one resource of one flavor by a queue.
@@ -263,7 +264,7 @@ impl Queueing {
             self.tree.nodes().filter(|(_, n)| !n.leaf && self.objects.cohorts.contains_key(&n.name));
         let shares = cohorts.map(|(i, n)| (&n.name, self.share(i).rounded()));
         let news = shares.filter(|(name, share)| self.cohort_shares.get(*name) != Some(share));
-        let changed: BTreeMap<String, i64> = news.map(|(name, share)| (name.clone(), share)).collect();
+        let changed: BTreeMap<String, i64> = news.map(|(name, share)| (name.clone(), share)).insert_each();
         for (name, share) in changed {
             self.cohort_shares.insert(name.clone(), share);
             self.out.push(Action::CohortStatus(name, share));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::config::Transformation;
 use super::model::{LimitRange, LimitRangeItem};
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests, raise};
 use plimsoll_state::model::{Container, PodSpec, Resources};
 
@@ -182,7 +183,7 @@ pub(crate) fn effective(requests: &Resources, excluded: &[String], rules: &[Tran
         .iter()
         .filter(|(name, _)| !excluded.iter().any(|p| name.starts_with(p.as_str())))
         .map(|(n, v)| (n.clone(), *v))
-        .collect();
+        .insert_each();
     let mut out = transform(kept, rules);
     out.values_mut().for_each(|v| *v = (*v).max(0));
     out

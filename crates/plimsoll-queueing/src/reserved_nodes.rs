@@ -52,7 +52,7 @@ pub(crate) fn text(places: &[ReservedNode]) -> String {
         let start = if out.is_empty() { format!("{name}:") } else { format!("; {name}:") };
         out.push_str(&start);
         for ((pods, prefix, suffix), mut middles) in groups {
-            middles.sort_by_key(|m| (number(m), *m));
+            middles.sort_unstable_by_key(|m| (number(m), *m));
             for some in ranges(&middles).chunks(IN_BRACKETS) {
                 let [(first, count)] = some else {
                     let inner: Vec<&str> = some.iter().map(|(text, _)| &**text).collect();

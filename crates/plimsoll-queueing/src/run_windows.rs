@@ -22,6 +22,7 @@ use super::bounded::Again;
 use super::ids::{ClusterQueueId, FlavorId, LocalQueueId, WorkloadId};
 use super::state::WorkloadInfo;
 use crate::Queueing;
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::time::Time;
 
 /// Openings looked at in search of a time at which several windows are open.
@@ -192,7 +193,7 @@ impl Queueing {
 
     fn windows_of_flavors(&self) -> BTreeMap<FlavorId, Vec<Name>> {
         let of = |f: &super::ResourceFlavor| self.windows_where(|w| w.flavors.has("", &f.name, &f.labels));
-        self.objects.flavors.iter().map(|(id, f)| (*id, of(f))).filter(|(_, w)| !w.is_empty()).collect()
+        self.objects.flavors.iter().map(|(id, f)| (*id, of(f))).filter(|(_, w)| !w.is_empty()).insert_each()
     }
 
     /// A LocalQueue was seen, changed or deleted.
@@ -266,7 +267,7 @@ impl Queueing {
                 workloads.extend(self.members_of_cluster(id));
             }
         }
-        let flavors = self.run_windows.flavors.iter().filter(|(_, w)| hit(w)).map(|(f, _)| *f).collect();
+        let flavors = self.run_windows.flavors.iter().filter(|(_, w)| hit(w)).map(|(f, _)| *f).insert_each();
         Met { workloads, flavors }
     }
 

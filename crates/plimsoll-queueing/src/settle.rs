@@ -9,6 +9,7 @@ use super::model::{ClusterQueue, ResourceGroup, StopPolicy};
 use super::tree::{NodeId, NodeSpec, Quota, Tree};
 use crate::Queueing;
 use crate::joint::Nodes;
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::slab::Id;
 use plimsoll_state::time::{Duration, Time};
 
@@ -185,7 +186,7 @@ impl Queueing {
         }
         let resource_of = FlavorResource::first(self.ids.columns()).map(|fr| self.ids.parts(fr).1).collect();
         let before = std::mem::replace(&mut self.tree, Tree::build(specs, resource_of));
-        let now: BTreeSet<String> = cohorts(&self.tree).collect();
+        let now: BTreeSet<String> = cohorts(&self.tree).insert_each();
         // Cohorts without an object end with their last child.
         for gone in cohorts(&before).filter(|name| !now.contains(name)) {
             self.metrics.forget(&[("cohort", &gone)]);

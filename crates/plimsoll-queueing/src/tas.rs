@@ -270,7 +270,7 @@ fn is_same_place(a: &Node, b: &Node) -> bool {
 /// Amounts with numbers for names.
 pub(crate) fn amounts(ids: &mut Ids, resources: &Resources) -> Amounts {
     let mut list: Amounts = resources.iter().map(|(n, v)| (ids.resource(n), *v)).collect();
-    list.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
+    ids.sort_by_walk_key(&mut list);
     list
 }
 

@@ -8,6 +8,7 @@ use super::Scheduler;
 use super::cluster::{NodeId, PodId};
 use super::dry_runs::DryRun;
 use super::node_reservations::Placeholder;
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::{self, WorkloadKey};
 use plimsoll_state::reservation::DryRunId;
 use plimsoll_state::slab::Id;
@@ -113,7 +114,7 @@ impl Scheduler {
 
     fn blockers(&self, plan: DryRunId) -> Option<BTreeSet<WorkloadKey>> {
         let rows = &self.dry_runs.get(plan)?.rows;
-        let own: BTreeSet<PodId> = rows.iter().map(|(_, p)| p.row).collect();
+        let own: BTreeSet<PodId> = rows.iter().map(|(_, p)| p.row).insert_each();
         let mut blockers = BTreeSet::new();
         for (node, placeholder) in rows {
             let spec = &self.cluster.shape(placeholder.row).spec;

@@ -6,6 +6,7 @@ use super::framework::{
     Code, CycleState, FilterState, Incoming, PluginId, PluginIds, PreFilterResult, Reason, ScoreState, Status,
 };
 use super::runner::{Layer, Made, Runner};
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::intern::Sym;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -125,10 +126,10 @@ impl<'a> Cycle<'a> {
     /// Intersects the node set; true when nothing is left.
     fn restrict(&mut self, by: PluginId, nodes: Vec<Sym>) -> bool {
         self.restricted_by.insert(by);
-        let new: BTreeSet<Sym> = nodes.into_iter().collect();
+        let new: BTreeSet<Sym> = nodes.into_iter().insert_each();
         let left = match self.names.take() {
             None => new,
-            Some(old) => old.intersection(&new).copied().collect(),
+            Some(old) => old.intersection(&new).copied().insert_each(),
         };
         let empty = left.is_empty();
         self.names = Some(left);

@@ -21,6 +21,7 @@
 
 pub mod answer;
 pub mod cast;
+pub mod collect;
 pub mod intern;
 pub mod model;
 pub mod reservation;

@@ -7,6 +7,7 @@ use super::{Result, bad, decode, names, owners, required};
 use crate::Quantity;
 use crate::lean::device as lean;
 use crate::lean::meta::Map;
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::{
     AllocatedDevice, AttributeValue, Counters, Device, DeviceAllocation, DeviceAlternative, DeviceClass,
     DeviceConstraint, DeviceCount, DeviceRequest, DeviceTaint, DeviceToleration, Reach, ResourceClaim,
@@ -98,8 +99,8 @@ fn device(raw: lean::Device) -> Result<Device> {
     let attributes = raw.attributes.unwrap_or_default().into_iter();
     Ok(Device {
         name: raw.name.unwrap_or_default(),
-        attributes: attributes.filter_map(|(n, v)| Some((n, attribute(v)?))).collect(),
-        capacity: capacity.filter_map(|(n, v)| Some((n, v.value?.0))).collect(),
+        attributes: attributes.filter_map(|(n, v)| Some((n, attribute(v)?))).insert_each(),
+        capacity: capacity.filter_map(|(n, v)| Some((n, v.value?.0))).insert_each(),
         taints: raw.taints.unwrap_or_default().into_iter().map(taint_of).collect::<Result<_>>()?,
         consumes: consumes
             .map(|c| {

@@ -18,6 +18,7 @@ pub use pod::{pod, pod_spec_from_value};
 pub use selector::{label_selector_from_value, node_selector_from_value};
 
 use plimsoll_state::Time;
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::{OwnerRef, StringMap};
 
 use crate::lean::meta::{Map, ObjectMeta, OwnerReference};
@@ -82,7 +83,7 @@ pub(crate) fn required(field: &str, value: Option<String>) -> Result<String> {
 
 /// A string map; `null` values read as empty strings, as Go's decoder does.
 pub(crate) fn string_map(map: Map<Option<String>>) -> StringMap {
-    map.unwrap_or_default().into_iter().map(|(k, v)| (k, v.unwrap_or_default())).collect()
+    map.unwrap_or_default().into_iter().map(|(k, v)| (k, v.unwrap_or_default())).insert_each()
 }
 
 pub(crate) fn time(field: &str, text: &str) -> Result<Time> {

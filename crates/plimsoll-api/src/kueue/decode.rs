@@ -8,6 +8,7 @@ use plimsoll_queueing::{
     TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
 };
 use plimsoll_state::Time;
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::{Resources, StringMap};
 use serde_json::Value;
 
@@ -31,7 +32,7 @@ fn int32(value: &Value, key: &str) -> Option<i32> {
 
 pub(super) fn strings(value: &Value) -> StringMap {
     let rows = value.as_object().into_iter().flatten();
-    rows.map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())).collect()
+    rows.map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())).insert_each()
 }
 
 pub(super) fn name(object: &Value) -> Result<String> {

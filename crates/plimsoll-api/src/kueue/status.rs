@@ -5,6 +5,7 @@ use plimsoll_queueing::{
     TopologyAssignment, WorkloadUpdate, cond,
 };
 use plimsoll_state::Time;
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::Resources;
 use serde_json::{Map, Value, json};
 
@@ -39,7 +40,7 @@ fn amount_of(resource: &str, value: i64, bytes: bool) -> Value {
 
 fn amounts(resources: &Resources, bytes: &[String]) -> Value {
     let amount = |(k, v): (&String, &i64)| (k.clone(), amount_of(k, *v, bytes.contains(k)));
-    Value::Object(resources.iter().map(amount).collect())
+    Value::Object(resources.iter().map(amount).insert_each())
 }
 
 fn cut(message: &str) -> &str {
@@ -155,7 +156,8 @@ fn render_admission(admission: &Admission, old: &Value, bytes: &[String]) -> Val
         .assignments
         .iter()
         .map(|a| {
-            let flavors: Map<String, Value> = a.flavors.iter().map(|(r, f)| (r.clone(), json!(f))).collect();
+            let flavors: Map<String, Value> =
+                a.flavors.iter().map(|(r, f)| (r.clone(), json!(f))).insert_each();
             let mut row = json!({"name": a.name, "flavors": flavors, "count": a.count});
             row["resourceUsage"] = amounts(&a.resource_usage, bytes);
             if let Some(topology) = &a.topology {
@@ -271,7 +273,7 @@ pub fn local_queue_status(status: &QueueStatus) -> Value {
             .map(|(name, nanos)| {
                 (name.clone(), json!(Quantity::from_nanos(*nanos, Format::DecimalSi).to_string()))
             })
-            .collect();
+            .insert_each();
         out["fairSharing"] = json!({
             "weightedShare": status.weighted_share.unwrap_or(0),
             "admissionFairSharingStatus": {"consumedResources": rows, "lastUpdate": time(*at)},

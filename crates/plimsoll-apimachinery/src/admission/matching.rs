@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::Value;
 
 use super::attributes::{Attributes, Target};
@@ -57,7 +58,7 @@ fn resource_matches(pattern: &str, plural: &str, subresource: &str) -> bool {
 pub fn labels_of(object: &Value) -> BTreeMap<String, String> {
     let labels = at(at(object, "metadata"), "labels");
     let pair = |(k, v): (&String, &Value)| (k.clone(), v.as_str().unwrap_or_default().to_owned());
-    labels.as_object().into_iter().flatten().map(pair).collect()
+    labels.as_object().into_iter().flatten().map(pair).insert_each()
 }
 
 /// Whether a `metav1.LabelSelector` matches labels; a missing or an empty selector matches everything.

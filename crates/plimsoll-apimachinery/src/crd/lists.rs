@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::Value;
 
 use super::correlate::join;
@@ -49,7 +50,7 @@ fn map_list(all: &[Value], node: &Node, path: &str, out: &mut Vec<FieldError>) {
     }
     let own = |item: &Value| {
         let given = |key: &String| Some((key.clone(), item.get(key)?.clone()));
-        Value::Object(node.list_map_keys.iter().filter_map(given).collect())
+        Value::Object(node.list_map_keys.iter().filter_map(given).insert_each())
     };
     duplicates(all.iter().map(own), path, out);
 }

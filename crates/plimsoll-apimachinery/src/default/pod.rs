@@ -1,6 +1,7 @@
 //! Pods and pod templates.
 
 use plimsoll_api::Quantity;
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::{Map, Value};
 
 use super::container::container;
@@ -102,7 +103,7 @@ fn requests_from_limits(c: &mut Obj) {
     let Some(resources) = child(c, "resources") else { return };
     let requests = object(resources, "requests");
     let missing = object(resources, "limits").iter().filter(|(name, _)| !requests.contains_key(*name));
-    let missing: Obj = missing.map(|(name, amount)| (name.clone(), amount.clone())).collect();
+    let missing: Obj = missing.map(|(name, amount)| (name.clone(), amount.clone())).insert_each();
     if !missing.is_empty() {
         with_child(resources, "requests", |requests| requests.extend(missing));
     }
@@ -190,5 +191,5 @@ pub(crate) fn container_sums(spec: &Obj, key: &str) -> Obj {
         let sum = sums.entry(name).or_default();
         *sum = (*sum).max(peak);
     }
-    sums.into_iter().map(|(name, q)| (name, Value::String(q.to_string()))).collect()
+    sums.into_iter().map(|(name, q)| (name, Value::String(q.to_string()))).insert_each()
 }

@@ -14,6 +14,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -47,7 +48,7 @@ pub fn index(table: &KindTable) -> Value {
             let url = format!("/openapi/v3/{name}?hash={}", hash(table, &name).unwrap_or_default());
             (name, json!({ "serverRelativeURL": url }))
         })
-        .collect();
+        .insert_each();
     json!({ "paths": paths })
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::{Map, Value, json};
 
 use super::describe::{describe, describe_custom};
@@ -54,12 +55,15 @@ fn written_out(schema: &Value) -> Value {
         Value::Object(map) => match map.get("ref").and_then(Value::as_str) {
             Some(name) if map.len() == 1 => reference(name),
             Some(name) => {
-                let mut made: Map<String, Value> =
-                    map.iter().filter(|(k, _)| *k != "ref").map(|(k, v)| (k.clone(), v.clone())).collect();
+                let mut made: Map<String, Value> = map
+                    .iter()
+                    .filter(|(k, _)| *k != "ref")
+                    .map(|(k, v)| (k.clone(), v.clone()))
+                    .insert_each();
                 made.insert("allOf".to_owned(), json!([reference(name)]));
                 Value::Object(made)
             }
-            None => Value::Object(map.iter().map(|(k, v)| (k.clone(), inner(k, v))).collect()),
+            None => Value::Object(map.iter().map(|(k, v)| (k.clone(), inner(k, v))).insert_each()),
         },
         other => other.clone(),
     }
@@ -71,7 +75,7 @@ fn inner(key: &str, value: &Value) -> Value {
         "default" | "enum" | "required" | "x-kubernetes-group-version-kind" => value.clone(),
         "properties" => {
             let fields = value.as_object().into_iter().flatten();
-            Value::Object(fields.map(|(name, schema)| (name.clone(), written_out(schema))).collect())
+            Value::Object(fields.map(|(name, schema)| (name.clone(), written_out(schema))).insert_each())
         }
         _ => written_out(value),
     }

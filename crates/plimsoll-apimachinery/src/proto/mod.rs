@@ -10,6 +10,7 @@ mod tests;
 pub(crate) mod wire;
 mod write;
 
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::{Map, Value};
 
 use crate::builtin;
@@ -88,7 +89,7 @@ fn without_zeros(map: Map<String, Value>) -> Map<String, Value> {
             .collect(),
         other => other,
     };
-    map.into_iter().map(|(k, v)| (k, inner(v))).filter(|(_, v)| keep(v)).collect()
+    map.into_iter().map(|(k, v)| (k, inner(v))).filter(|(_, v)| keep(v)).insert_each()
 }
 
 /// Whether objects of a kind can be written as protobuf.

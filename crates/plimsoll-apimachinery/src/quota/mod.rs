@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use plimsoll_api::quantity::{Format, Quantity};
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::{Value, json};
 
 use crate::amounts::{Amounts, Part, View, amounts, is_set_for_pod, total};
@@ -257,7 +258,7 @@ pub fn recount(table: &KindTable, objects: &dyn ObjectLister, quota: &Value, now
         });
     }
     used.extend(counts);
-    let used: BTreeMap<String, String> = used.into_iter().map(|(k, v)| (k, v.to_string())).collect();
+    let used: BTreeMap<String, String> = used.into_iter().map(|(k, v)| (k, v.to_string())).insert_each();
     json!({"hard": hard, "used": used})
 }
 

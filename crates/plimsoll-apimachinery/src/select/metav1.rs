@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::Value;
 
 use super::LabelSelector;
@@ -16,7 +17,7 @@ pub fn selects(selector: &Value, labels: &Value) -> bool {
         .into_iter()
         .flatten()
         .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())))
-        .collect();
+        .insert_each();
     LabelSelector::parse(&selector_text(selector)).is_ok_and(|s| s.matches(&labels))
 }
 

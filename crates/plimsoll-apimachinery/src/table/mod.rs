@@ -13,6 +13,7 @@ mod tests;
 mod workloads;
 
 use jiff::Timestamp;
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::{Value, json};
 
 use self::columns::{Column, n};
@@ -115,7 +116,7 @@ pub fn to_table(kind: &Kind, items: &[Value], options: &TableOptions, now: Times
 
 /// An object of these members. `json!` would copy each of them, and with them all the rows of a large list.
 fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
-    Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    Value::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).insert_each())
 }
 
 /// Whether rows have another order than the list, so that a list can't be shown in pieces.

@@ -1,5 +1,6 @@
 //! core/v1 `PersistentVolumeClaim`, and claims in the templates of pods and sets.
 
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::Value;
 
 use super::path::{Errors, IMMUTABLE, Path};
@@ -215,7 +216,7 @@ fn same_spec(a: &Obj, b: &Obj) -> bool {
                     Value::Object(o) => !o.is_empty() || PARTS.contains(&k.as_str()),
                     _ => true,
                 })
-                .collect::<Obj>()
+                .insert_each::<Obj>()
                 .into(),
             other => other.clone(),
         }

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::Value;
 
 use crate::go::escape_html;
@@ -28,7 +29,7 @@ static TYPES: LazyLock<BTreeMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
             let (name, fields) = line.split_once(' ')?;
             Some((name, fields.split_ascii_whitespace().filter_map(field).collect()))
         })
-        .collect()
+        .insert_each()
 });
 
 /// A field of a struct.

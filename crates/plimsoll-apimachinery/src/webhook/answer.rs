@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::{Value, json};
 
 use super::{Stage, Webhook};
@@ -77,7 +78,7 @@ impl Webhook {
                 .iter()
                 .filter_map(|w| w.as_str().map(str::to_owned))
                 .collect(),
-            audit: audit.map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())).collect(),
+            audit: audit.map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_owned())).insert_each(),
         })
     }
 

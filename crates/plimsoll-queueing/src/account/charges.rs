@@ -38,7 +38,7 @@ impl Queueing {
         for psa in &admission.assignments {
             let mut requests: Vec<_> =
                 psa.resource_usage.iter().map(|(n, v)| (ids.resource(n), *v)).collect();
-            requests.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
+            ids.sort_by_walk_key(&mut requests);
             let flavors = psa.flavors.iter().map(|(r, f)| (ids.resource(r), ids.flavor(f))).collect();
             let places = psa.topology.as_ref().map(|t| t.domains.clone()).unwrap_or_default();
             let spec = wl.obj.pod_sets.iter().find(|p| p.name == psa.name).map(|p| &p.spec);
@@ -85,7 +85,7 @@ impl Queueing {
                 .iter()
                 .map(|(n, v)| (ids.resource(n), v.saturating_mul(i64::from(count))))
                 .collect();
-            list.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
+            ids.sort_by_walk_key(&mut list);
             let like = PodSet {
                 name: ps.name.clone(),
                 count,

@@ -203,8 +203,7 @@ impl Cycle<'_> {
             if let Some(pods) = pods {
                 total.requests.retain(|(r, _)| *r != pods);
                 total.requests.push((pods, i64::from(total.count)));
-                let ids = &self.state.ids;
-                total.requests.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
+                self.state.ids.sort_by_walk_key(&mut total.requests);
             }
             let name = ps.topology.as_ref().and_then(|t| t.group.as_deref());
             let member = Member { index, total };
@@ -233,8 +232,7 @@ impl Cycle<'_> {
                 None => requests.push((res, v)),
             }
         }
-        let ids = &self.state.ids;
-        requests.sort_by(|a, b| ids.walk_key(a.0).cmp(&ids.walk_key(b.0)));
+        self.state.ids.sort_by_walk_key(&mut requests);
         let members: Vec<usize> = group.iter().map(|m| m.index).collect();
         let mut flavors: Option<Vec<FlavorAssignment>> = Some(Vec::new());
         let (mut reasons, mut attempts) = (Vec::new(), Vec::new());

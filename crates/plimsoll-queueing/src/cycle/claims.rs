@@ -21,6 +21,7 @@ use crate::cond;
 use crate::ids::{ClusterQueueId, FlavorId, SchedulingHashId, WorkloadId};
 use crate::model::{PodSetAssignment, WorkloadKey};
 use crate::pending::{QueuePosition, Rank};
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::Pod;
 use plimsoll_state::reservation::DryRunId;
 
@@ -465,7 +466,7 @@ impl Cycle<'_> {
             for p in &a.pod_sets {
                 let own: BTreeSet<FlavorId> = match lacking.filter(|_| !fits(&p)) {
                     Some(flavor) => BTreeSet::from([flavor]),
-                    None => p.flavors.iter().map(|f| f.flavor).collect(),
+                    None => p.flavors.iter().map(|f| f.flavor).insert_each(),
                 };
                 let Some(podset) = wl.obj.pod_sets.get(p.index) else { continue };
                 let name = |f: &FlavorId| (String::new(), self.state.ids.flavor_name(*f).to_owned());

@@ -13,6 +13,7 @@ use crate::pod_sets::looks_at_pods;
 use crate::reserved_nodes;
 use crate::state::WorkloadInfo;
 use crate::{Action, KubernetesEvent, RecordCause, WorkloadEvent, cond};
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::time::{Duration, Time};
 
 /// When a search among flavors starts anew that ended with flavors tried before others gave something back. In Kueue
@@ -183,13 +184,13 @@ impl Queueing {
                         (self.ids.resource_name(p.res).to_owned(), self.ids.flavor_name(p.flavor).to_owned())
                     })
                     .collect();
-                flavors.sort();
+                flavors.sort_unstable();
                 let asked = |res| ps.requests.iter().find(|(r, _)| *r == res).map_or(0, |(_, v)| *v);
                 let resource_usage = ps
                     .flavors
                     .iter()
                     .map(|p| (self.ids.resource_name(p.res).to_owned(), asked(p.res)))
-                    .collect();
+                    .insert_each();
                 let assignment = PodSetAssignment {
                     name: ps.name.clone(),
                     flavors,
@@ -201,7 +202,7 @@ impl Queueing {
                 (ps.index, assignment)
             })
             .collect();
-        assignments.sort_by_key(|(i, _)| *i);
+        assignments.sort_unstable_by_key(|(i, _)| *i);
         Admission {
             cluster_queue: self.cq(cq).name.clone(),
             assignments: assignments.into_iter().map(|(_, a)| a).collect(),

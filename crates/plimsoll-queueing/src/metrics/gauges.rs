@@ -37,7 +37,7 @@ impl Gauges<'_> {
             n if n.starts_with("cohort_") => self.cohort_gauge(n),
             n => self.queue_gauge(n),
         };
-        samples.sort_by(|a, b| a.0.cmp(&b.0));
+        samples.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         samples
             .into_iter()
             .map(|(values, v)| MetricSample {

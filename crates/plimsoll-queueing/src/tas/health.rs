@@ -12,6 +12,7 @@ use crate::ids::WorkloadId;
 use crate::model::{CheckState, PodSetAssignment, Workload, WorkloadKey};
 use crate::state::WorkloadInfo;
 use crate::{Action, cond};
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::{Node, Phase, Pod, Taint, TaintEffect, Toleration};
 use plimsoll_state::time::{Duration, SECOND, Time};
 
@@ -254,7 +255,7 @@ impl Queueing {
         let suspects = std::mem::take(&mut self.tas.health.suspects);
         let ask = suspects.iter().filter(|(_, s)| s.changed);
         let mut placed: BTreeMap<String, Vec<WorkloadId>> =
-            ask.map(|(n, _)| (n.clone(), Vec::new())).collect();
+            ask.map(|(n, _)| (n.clone(), Vec::new())).insert_each();
         if !placed.is_empty() {
             self.find_placed(&mut placed);
         }
@@ -418,7 +419,7 @@ impl Queueing {
     /// Workloads of pods that were sent to the node.
     fn sent_to(&self, node: &str) -> Vec<WorkloadId> {
         let keys: BTreeSet<&WorkloadKey> =
-            self.tas.health.on(node).filter(|(_, p)| p.host == node).map(|(_, p)| &p.workload).collect();
+            self.tas.health.on(node).filter(|(_, p)| p.host == node).map(|(_, p)| &p.workload).insert_each();
         let ids = keys.into_iter().filter_map(|k| self.workloads.find(k));
         let stays = |id: &WorkloadId| {
             self.wl(*id).is_some_and(|w| {

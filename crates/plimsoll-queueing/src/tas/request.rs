@@ -146,7 +146,7 @@ impl<'a> TasView<'a> {
         }
         let mut flavors: Vec<FlavorId> =
             pick.flavors.iter().map(|p| p.flavor).filter(|f| self.state.tas.trees.contains_key(f)).collect();
-        flavors.sort_by(|a, b| self.state.ids.flavor_name(*a).cmp(self.state.ids.flavor_name(*b)));
+        self.state.ids.sort_by_flavor_name(&mut flavors);
         flavors.dedup();
         match flavors.as_slice() {
             [] => Err("no TAS flavor assigned".into()),
@@ -251,7 +251,7 @@ impl<'a> TasView<'a> {
     /// Places for all requests, one flavor and group after the other, each seeing what those before took.
     pub(crate) fn find_places(&self, id: WorkloadId, requests: &TasRequests, empty: bool) -> Places {
         let mut flavors: Vec<FlavorId> = requests.iter().map(|r| r.flavor).collect();
-        flavors.sort_by(|a, b| self.state.ids.flavor_name(*a).cmp(self.state.ids.flavor_name(*b)));
+        self.state.ids.sort_by_flavor_name(&mut flavors);
         flavors.dedup();
         let Some(wl) = self.state.wl(id) else { return Ok(Vec::new()) };
         let pod_sets = pod_sets_with_updates(&wl.obj, requests)?;

@@ -1,5 +1,6 @@
 //! Building the tree from the objects: edges, cycles, subtree quotas, heights.
 
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::slab::Id;
 
 use super::{Cell, Node, NodeId, Quota, Tree};
@@ -119,12 +120,12 @@ impl Tree {
 
 fn with_implicit_cohorts(mut specs: Vec<NodeSpec>) -> Vec<NodeSpec> {
     let known: std::collections::BTreeSet<String> =
-        specs.iter().filter(|s| !s.leaf).map(|s| s.name.clone()).collect();
+        specs.iter().filter(|s| !s.leaf).map(|s| s.name.clone()).insert_each();
     let missing: std::collections::BTreeSet<String> = specs
         .iter()
         .filter(|s| !s.parent.is_empty() && !known.contains(&s.parent))
         .map(|s| s.parent.clone())
-        .collect();
+        .insert_each();
     specs.extend(missing.into_iter().map(|name| NodeSpec { name, weight: 1.0, ..NodeSpec::default() }));
     specs
 }

@@ -4,6 +4,7 @@ use super::changes::Pair;
 use super::labels::NodeSelector;
 use super::{Cluster, Node};
 use plimsoll_state::DeviceSelector;
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::intern::{Interner, Marks, Sym};
 use plimsoll_state::model::{self, AllocatedDevice};
 use std::cell::RefCell;
@@ -199,7 +200,7 @@ impl Devices {
         let allocated =
             self.claims.values().filter_map(|c| c.raw.allocation.as_ref()).flat_map(|a| &a.devices);
         let all = allocated.chain(self.in_flight.values().flatten());
-        all.filter(|d| !d.admin).map(|d| (d.driver.clone(), d.pool.clone(), d.device.clone())).collect()
+        all.filter(|d| !d.admin).map(|d| (d.driver.clone(), d.pool.clone(), d.device.clone())).insert_each()
     }
 
     /// The answers of a selector for the devices of a slice.

@@ -16,6 +16,7 @@ use crate::framework::{
 };
 use crate::{DeviceGrant, ExtendedClaim, PreBindWork};
 use plimsoll_state::cast::signed;
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::{
     DeviceAlternative, DeviceCount, DeviceRequest, PodClaimSource, PodResourceClaim, ResourceClaim,
 };
@@ -224,7 +225,7 @@ impl State {
         });
         let before = self.allocated.iter().flat_map(|c| {
             let devices = c.raw.allocation.iter().flat_map(|a| &a.devices);
-            let taken: BTreeSet<&str> = devices.map(|d| d.request.as_str()).collect();
+            let taken: BTreeSet<&str> = devices.map(|d| d.request.as_str()).insert_each();
             let prioritized = c.raw.requests.iter().filter(|r| r.prioritized);
             let all =
                 prioritized.flat_map(|r| r.alternatives.iter().enumerate().map(move |(i, a)| (r, i, a)));

@@ -8,6 +8,7 @@ use crate::framework::{
     CycleState, ExtensionPoint, FilterState, Incoming, Plugin, PreFilterResult, Registration, Status,
 };
 use plimsoll_state::cast::signed;
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::intern::Sym;
 use plimsoll_state::model::VolumeSource;
 use std::collections::BTreeMap;
@@ -150,7 +151,7 @@ impl FilterState for State {
             return Status::success();
         };
         let limits: BTreeMap<&str, i64> =
-            csi_node.drivers.iter().filter_map(|d| Some((d.name.as_str(), d.limit?))).collect();
+            csi_node.drivers.iter().filter_map(|d| Some((d.name.as_str(), d.limit?))).insert_each();
         if limits.is_empty() {
             return Status::success();
         }

@@ -7,6 +7,7 @@ use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResourc
 use crate::framework::{
     CycleState, ExtensionPoint, FilterState, Incoming, Plugin, PreFilterResult, Registration, Status,
 };
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::intern::{Interner, Sym};
 use plimsoll_state::model::{BindingMode, VolumeSource};
 use std::collections::BTreeSet;
@@ -42,7 +43,7 @@ impl VolumeZone {
             let Some(value) = volume.labels.get(key) else { continue };
             // Several zones are joined by `__`; an empty part makes the label useless.
             let parts: BTreeSet<String> =
-                cluster.strings.text(value).split("__").map(|p| p.trim().to_owned()).collect();
+                cluster.strings.text(value).split("__").map(|p| p.trim().to_owned()).insert_each();
             if !parts.contains("") {
                 out.push((key, ga, parts));
             }

@@ -4,6 +4,7 @@ mod policies;
 mod status;
 mod update;
 
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::{Value, json};
 
 use super::apps::shown_labels;
@@ -66,7 +67,7 @@ fn generated_selector(job: &Obj, errors: &mut Errors) {
             Some(_) => {}
         }
     }
-    let generated: Obj = expected.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect();
+    let generated: Obj = expected.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).insert_each();
     let chosen = object(spec, "selector");
     if selector::is_usable(chosen) && !selector::matches(chosen, &generated) {
         let detail = "`selector` not auto-generated";

@@ -1,5 +1,6 @@
 //! Updates through `resize` (`ValidatePodResize`).
 
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::Value;
 
 use super::super::path::{Errors, Path};
@@ -92,7 +93,7 @@ fn removed(was: &Obj, is: &Obj, what: &str, path: &Path<'_>, errors: &mut Errors
 fn same_but_sizes(was: &Obj, is: &Obj) -> bool {
     let others = |resources: &Obj, key: &str| -> Obj {
         let kept = object(resources, key).iter().filter(|(name, _)| !SIZES.contains(&name.as_str()));
-        kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+        kept.map(|(name, value)| (name.clone(), value.clone())).insert_each()
     };
     ["requests", "limits"].iter().all(|key| others(was, key) == others(is, key))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::Value;
 
 use super::super::path::{Errors, Path};
@@ -214,7 +215,7 @@ pub(in super::super) fn tolerations(tolerations: &[Value], path: &Path<'_>, erro
 /// `validateTopologySpreadConstraints`.
 pub(super) fn spread<'a>(constraints: &'a [Value], path: &Path<'_>, errors: &mut Errors) {
     let pair = |c: &'a Obj| (text(c, "topologyKey"), text(c, "whenUnsatisfiable"));
-    let last: BTreeMap<_, usize> = constraints.iter().map(as_obj).map(pair).zip(0..).collect();
+    let last: BTreeMap<_, usize> = constraints.iter().map(as_obj).map(pair).zip(0..).insert_each();
     for (i, c) in constraints.iter().map(as_obj).enumerate() {
         let at = path.index(i);
         let (key, when) = (text(c, "topologyKey"), text(c, "whenUnsatisfiable"));

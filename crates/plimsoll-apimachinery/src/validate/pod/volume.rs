@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plimsoll_state::collect::InsertEach as _;
 use serde_json::Value;
 
 use super::super::path::{Errors, Path};
@@ -194,7 +195,7 @@ fn volume_mounts(c: &Obj, context: &Context<'_>, path: &Path<'_>, errors: &mut E
 
 /// Names and paths; the last of a name counts.
 fn pairs<'a>(c: &'a Obj, key: &str, target: &str) -> BTreeMap<&'a str, &'a str> {
-    list(c, key).iter().map(as_obj).map(|one| (text(one, "name"), text(one, target))).collect()
+    list(c, key).iter().map(as_obj).map(|one| (text(one, "name"), text(one, target))).insert_each()
 }
 
 fn sub_paths(mount: &Obj, mount_path: &Path<'_>, path: &Path<'_>, errors: &mut Errors) {

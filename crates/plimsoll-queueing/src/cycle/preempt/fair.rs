@@ -10,6 +10,7 @@ use crate::cycle::Cycle;
 use crate::ids::{ClusterQueueId, WorkloadId};
 use crate::model::PreemptionPolicy;
 use crate::tree::{NodeId, Share};
+use plimsoll_state::collect::InsertEach as _;
 
 /// Candidates per ClusterQueue, and which nodes have nothing more to give.
 struct Order {
@@ -56,7 +57,7 @@ impl Cycle<'_> {
             return Vec::new();
         }
         let mut targets: Vec<Target> = taken.iter().map(|p| p.target).collect();
-        let path: BTreeSet<NodeId> = self.state.tree.ancestors(need.node).collect();
+        let path: BTreeSet<NodeId> = self.state.tree.ancestors(need.node).insert_each();
         let again = self.state.wl(need.id).is_some_and(|w| w.rounds.again());
         self.fill_back(need, &mut targets, true, |q, left, i| {
             !again || q.still_fair(need, &path, &taken, left, i)
@@ -167,7 +168,7 @@ impl Cycle<'_> {
         Order {
             candidates: by_queue,
             pruned: BTreeSet::new(),
-            path: self.state.tree.ancestors(need.node).collect(),
+            path: self.state.tree.ancestors(need.node).insert_each(),
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use plimsoll_state::cast::signed;
 
 use super::{Search, State, Unit};
-use crate::tas::tree::DomainId;
+use crate::tas::tree::{DomainId, sort_domains};
 
 /// Most steps of all searches for sets of domains in one scheduling cycle, a few milliseconds; beyond that best fit
 /// decides.
@@ -221,9 +221,9 @@ impl Search<'_> {
         let most = usize::try_from(self.greedy(domains)?.domains).ok()?;
         let mut domains = domains.to_vec();
         if by_entropy {
-            domains.sort_by(|&a, &b| self.by_capacity_and_entropy(a, b));
+            sort_domains(&mut domains, &|a, b| self.by_capacity_and_entropy(a, b));
         } else {
-            domains.sort_by(|&a, &b| self.values(a).cmp(self.values(b)));
+            sort_domains(&mut domains, &|a, b| self.values(a).cmp(self.values(b)));
         }
         type Sets = BTreeMap<(i64, i64), Vec<DomainId>>;
         let mut sets: Vec<Sets> = vec![Sets::new(); most + 1];

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::{Search, Unit};
 use crate::model::TopologyAssignment;
-use crate::tas::tree::DomainId;
+use crate::tas::tree::{DomainId, sort_domains};
 
 impl Search<'_> {
     /// Moves a domain that takes the leader and leaves enough capacity overall to the front.
@@ -110,7 +110,7 @@ impl Search<'_> {
     }
 
     pub(super) fn sorted_with_leader(&self, mut domains: Vec<DomainId>) -> Vec<DomainId> {
-        domains.sort_by(|&a, &b| {
+        sort_domains(&mut domains, &|a, b| {
             let (x, y) = (self.at(a), self.at(b));
             y.leaders
                 .cmp(&x.leaders)
@@ -123,7 +123,7 @@ impl Search<'_> {
     }
 
     pub(super) fn sorted(&self, mut domains: Vec<DomainId>) -> Vec<DomainId> {
-        domains.sort_by(|&a, &b| {
+        sort_domains(&mut domains, &|a, b| {
             let (x, y) = (self.at(a), self.at(b));
             y.affinity
                 .cmp(&x.affinity)
