@@ -37,7 +37,8 @@ pub struct Config {
     /// happens, or alternates between flavors, the latest is written then. Zero, as in Kueue: none.
     pub explain_every: Duration,
     /// Joint admission: how many pods may be placed past a workload that waits for nodes before it claims some, as a multiple of
-    /// its own pods; those of a lower priority count that many times. Zero: it claims them at once. [`OVERTAKING`] unless there is a reason.
+    /// its own pods; those of a lower priority count that many times. Zero: it claims them at once. [`OVERTAKING`] unless
+    /// there is a reason.
     pub overtaking: usize,
     /// LocalQueues with metrics.
     pub local_queue_metrics: LocalQueueMetrics,

@@ -474,9 +474,8 @@ impl Scheduler {
         self.reservations.check(&self.cluster);
         self.check_dry_runs();
         self.check_waiting();
-        for id in self.queue.sleepers() {
-            assert!(self.cluster.is_held_for_preemption(id), "no event finds a pod that is not held");
-        }
+        let held = |id| self.cluster.is_held_for_preemption(id);
+        assert!(self.queue.sleepers().into_iter().all(held), "no event finds a pod that is not held");
     }
 
     /// As [`Scheduler::check`], with the ranks, which are brought up to date first.

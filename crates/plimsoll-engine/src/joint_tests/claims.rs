@@ -18,7 +18,11 @@ struct Churn {
 
 impl Churn {
     fn new(joint: bool, queues: &[ClusterQueue], nodes: &[i64]) -> Self {
-        let mut w = Fixture::with_queues(joint, Config::default(), queues);
+        Self::with(joint, Config::default(), queues, nodes)
+    }
+
+    fn with(joint: bool, config: Config, queues: &[ClusterQueue], nodes: &[i64]) -> Self {
+        let mut w = Fixture::with_queues(joint, config, queues);
         for (i, cpu) in nodes.iter().enumerate() {
             w.node(&format!("n{i}"), *cpu);
         }
@@ -56,6 +60,27 @@ impl Churn {
 
 fn queues() -> Vec<ClusterQueue> {
     vec![cluster_queue("c", &[("f", 8)]), cluster_queue("d", &[("f", 1_000)])]
+}
+
+/// A gang of two claims nodes once pods were placed past it: as often as it is said, or its own number of a lower priority.
+#[test]
+fn a_gang_claims_nodes_after_it_was_overtaken() {
+    for (overtaking, priority, past) in [(0, 0, 0), (1, 0, 2), (3, 0, 6), (3, 5, 2)] {
+        let config = Config { overtaking, ..Config::default() };
+        let mut c = Churn::with(true, config, &[cluster_queue("c", &[("f", 1_000)])], &[1, 1]);
+        (0..2).for_each(|_| c.single("c", 1));
+        c.w.submit_to("c", "gang", priority, vec![pod_set("main", 2, 1)]);
+        let mut finished = 0;
+        while !c.is_admitted("gang") {
+            assert!(finished < 20, "overtaking {overtaking}: it waits for ever");
+            c.single("c", 1);
+            c.finish_one();
+            finished += 1;
+        }
+        // The two that ran before it have finished, and those that came past it.
+        let admitted = finished + c.running.len();
+        assert_eq!(admitted - 2, past, "overtaking {overtaking}, priority {priority}");
+    }
 }
 
 /// Quota for 8, four places: a gang of four with a high priority among single pods that come later.

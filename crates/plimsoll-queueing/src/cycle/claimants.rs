@@ -3,16 +3,16 @@
 //! A claim keeps what becomes free idle until it is enough, and how long that takes is not known: so it costs the more the
 //! fuller the nodes are. Most workloads get their nodes by chance before long. Therefore a workload claims nodes only once
 //! pods of workloads behind it have been placed past it, [`crate::config::Config::overtaking`] times as many as it has itself.
-//! Pods of a lower priority than its own count that many times. So the number of pods that overtake it is bounded, whatever the sizes of jobs and however long they run.
+//! Pods of a lower priority than its own count that many times. So the number of pods that overtake it is bounded, whatever
+//! the sizes of jobs and however long they run.
 
 use std::collections::BTreeSet;
 
 use super::Cycle;
 use super::assign::PodSetFlavors;
-use super::claims::NodeClaims;
 use super::entry::Entry;
 use crate::Queueing;
-use crate::ids::{ClusterQueueId, FlavorId, SchedulingHashId, WorkloadId};
+use crate::ids::{ClusterQueueId, FlavorId, SchedulingHashId};
 use crate::pending::Rank;
 
 /// The first workload of a ClusterQueue that waits for nodes of these flavors.
@@ -32,9 +32,7 @@ impl Claimant {
     fn is_due(&self, overtaking: usize) -> bool {
         self.overtaken >= self.pods.saturating_mul(overtaking)
     }
-}
 
-impl Claimant {
     /// Whether it waits in its queue as it did when it began to wait for nodes.
     fn waits(&self, state: &Queueing, rank: &Rank) -> bool {
         state.wl(rank.id).is_some_and(|w| {
@@ -42,13 +40,6 @@ impl Claimant {
                 && w.scheduling_hash() == self.scheduling_hash
                 && state.rank(w, rank.id) == *rank
         })
-    }
-}
-
-impl NodeClaims {
-    /// A workload does not wait for nodes any more.
-    pub(super) fn forget_claimant(&mut self, id: WorkloadId) {
-        self.claimants.retain(|rank, _| rank.id != id);
     }
 }
 

@@ -131,6 +131,11 @@ impl NodeClaims {
         stale.into_values().map(|claim| claim.plan).collect()
     }
 
+    /// A workload does not wait for nodes any more.
+    pub(super) fn forget_claimant(&mut self, id: WorkloadId) {
+        self.claimants.retain(|rank, _| rank.id != id);
+    }
+
     /// The place of a workload among claims.
     pub(super) fn rank_of(&self, state: &Queueing, id: WorkloadId) -> Option<ClaimRank> {
         let own = ClaimRank::new(state.rank(state.wl(id)?, id), true);
