@@ -265,7 +265,7 @@ impl Session {
         self.sweep(sink);
         self.seen.listed = true;
         sink(Delta::Synced { version: &version });
-        // Last, so that whoever waits for it finds everything handed on.
+        // Last: a caller that waits for it finds everything delivered.
         self.source.tracker.well();
         Ok(version)
     }
