@@ -310,10 +310,13 @@ impl Runtime {
         if roles.queueing {
             declared_kinds(&api, &sinks, settings, &supervisor, &stop);
         }
+        let took_over = CancellationToken::new();
         supervisor.spawn("taking over", {
             let (api, claim, inbox, stop) = (api.clone(), claim.clone(), inbox.clone(), stop.clone());
+            let took_over = took_over.clone();
             move || {
-                let work = take_over::run(api.clone(), claim.clone(), given.clone(), inbox.clone());
+                let (given, took_over) = (given.clone(), took_over.clone());
+                let work = take_over::run(api.clone(), claim.clone(), given, inbox.clone(), took_over);
                 let stop = stop.clone();
                 async move { stop.run_until_cancelled(work).await.unwrap_or_default() }
             }
@@ -365,6 +368,7 @@ impl Runtime {
                 inbox: inbox.clone(),
                 recorder,
                 claim: claim.clone(),
+                took_over,
                 synced: synced.clone(),
                 health: health.clone(),
                 metrics: jobs.clone(),

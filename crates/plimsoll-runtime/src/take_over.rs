@@ -6,6 +6,7 @@ use plimsoll_api::watch::Meta;
 use plimsoll_client::leader_election::Claim;
 use plimsoll_client::pager;
 use plimsoll_client::reflector::Memory;
+use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, DEVICE_CLAIMS, Encoding, Error, Resource, WORKLOADS};
 use crate::driver::Inbox;
@@ -17,11 +18,18 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 pub const GIVES: [Resource; 2] = [WORKLOADS, DEVICE_CLAIMS];
 
 /// Waits until this process leads and has seen what the leader before it wrote to workloads and claims for devices, then has
-/// the engine decide. `given`: what has been seen of those that are watched.
+/// the engine and the job controllers decide (`took_over` is cancelled). `given`: what has been seen of those that are watched.
 ///
 /// That one wrote nothing after it lost the Lease; but the watch may be late, and quota or devices that it gave would be
-/// given again. Pods need no such look: a node refuses those that it has no room for.
-pub async fn run(api: Api, claim: Claim, given: Vec<(Resource, Memory)>, inbox: Inbox) {
+/// given again, and a job that runs by right would be suspended because its workload seems to have no quota. Pods need no
+/// such look: a node refuses those that it has no room for.
+pub async fn run(
+    api: Api,
+    claim: Claim,
+    given: Vec<(Resource, Memory)>,
+    inbox: Inbox,
+    took_over: CancellationToken,
+) {
     if !claim.wait().await {
         return;
     }
@@ -32,6 +40,7 @@ pub async fn run(api: Api, claim: Claim, given: Vec<(Resource, Memory)>, inbox: 
         }
     }
     inbox.lead();
+    took_over.cancel();
 }
 
 /// Waits until everything that was written to objects of a resource until now has been handed on.

@@ -70,6 +70,9 @@ pub struct Context {
     pub recorder: Recorder,
     /// Whether this process may write.
     pub claim: Claim,
+    /// Cancelled when the cache contains what the leader before this process wrote: a job that it started must not be taken
+    /// for one without quota.
+    pub took_over: CancellationToken,
     /// Whether the cache is complete: a workload that was not listed yet must not be taken for missing.
     pub synced: Synced,
     /// Whether everything is served; nothing is decided while it is not.
@@ -105,7 +108,7 @@ pub async fn run(context: Context, stop: CancellationToken) {
 /// Nothing is decided by a follower, nor while something is not served.
 impl Gate for Context {
     fn is_open(&self) -> bool {
-        self.claim.held() && !self.health.paused()
+        self.claim.held() && self.took_over.is_cancelled() && !self.health.paused()
     }
 
     async fn opened(&self) {

@@ -10,6 +10,7 @@ mod pods;
 mod preemptions;
 pub mod quota;
 mod slices;
+mod stops;
 mod waiting;
 mod windows;
 mod workload;
@@ -30,6 +31,7 @@ use devices::Devices;
 use pods::Pods;
 use preemptions::Preemptions;
 use quota::{Quotas, Usage};
+use stops::Stops;
 use waiting::Waiting;
 pub use workload::Held;
 
@@ -59,6 +61,8 @@ pub enum Rule {
     Devices,
     /// No more pods run than their workload holds quota for.
     PodsWithoutQuota,
+    /// No job is stopped while its workload may run.
+    Stopped,
     /// The engine's books and the statuses say what the objects say.
     Usage,
     /// What can run runs within a bound, once the faults have ended.
@@ -119,6 +123,7 @@ pub struct Checkers {
     dependencies: Dependencies,
     devices: Devices,
     jobs: slices::Jobs,
+    stops: Stops,
     /// Whether pods need the extender's consent.
     extended: bool,
     /// When nodes have changed.
@@ -161,6 +166,7 @@ impl Checkers {
         }
         if kind == Kind::Job {
             self.jobs.know(&change.object, change.deleted);
+            self.stops.changed(&change.object, change.deleted, &self.held)?;
         }
         if kind == Kind::ResourceClaim {
             return self.devices.claim_changed(&name, object, now);

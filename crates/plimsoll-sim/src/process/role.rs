@@ -16,7 +16,7 @@ const GIVES: [Kind; 2] = [Kind::Workload, Kind::ResourceClaim];
 pub(super) enum Role {
     /// Another one leads: nothing but what the watches show is taken in.
     Follows,
-    /// The Lease is its own; the engine decides when a workload and a claim of these versions were seen, once those are known.
+    /// The Lease is its own; it decides when a workload and a claim of these versions were seen, once those are known.
     TakesOver(Option<[u64; 2]>),
     /// It decides.
     Leads,
@@ -28,23 +28,13 @@ impl Process {
         self.role == Role::Leads && self.unlisted.is_empty()
     }
 
-    /// The Lease is the process's: job controllers begin, and the engine does when it knows what was decided before.
+    /// The Lease is the process's: it begins when it knows what was decided before.
     pub fn hold(&mut self, network: &mut Network) {
         if self.role != Role::Follows {
             return;
         }
         self.role = Role::TakesOver(None);
         self.look_again(network);
-        self.wake_workers(network);
-        let evicted: Vec<String> = self
-            .objects
-            .all(Stored::Workload)
-            .filter(|w| ingest::waits_for_stop(w))
-            .map(|w| name_of(w).1)
-            .collect();
-        for name in evicted {
-            network.agenda.after(STOPS, Happens::Stopped(self.life, name));
-        }
     }
 
     fn look_again(&self, network: &mut Network) {
@@ -76,6 +66,16 @@ impl Process {
         if matches!(self.role, Role::TakesOver(Some([a, b])) if a <= self.newest[0] && b <= self.newest[1]) {
             self.role = Role::Leads;
             self.led_since = Some(network.now());
+            self.wake_workers(network);
+            let evicted: Vec<String> = self
+                .objects
+                .all(Stored::Workload)
+                .filter(|w| ingest::waits_for_stop(w))
+                .map(|w| name_of(w).1)
+                .collect();
+            for name in evicted {
+                network.agenda.after(STOPS, Happens::Stopped(self.life, name));
+            }
             self.step_at(network.now(), network);
         }
     }
@@ -93,8 +93,8 @@ impl Process {
             && self.watches.iter().all(|w| w.listed && !w.behind(&network.api))
     }
 
-    /// Whether a workload's job is looked at: a follower's controllers do nothing.
+    /// Whether a workload's job is looked at: the controllers of one that does not lead yet do nothing.
     pub(super) fn controls(&self) -> bool {
-        self.role != Role::Follows
+        self.role == Role::Leads
     }
 }

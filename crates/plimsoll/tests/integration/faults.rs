@@ -122,6 +122,49 @@ async fn at_the_start_a_404_is_no_empty_list_either() {
     assert_eq!(setup.running(2).await, before);
 }
 
+/// A replica whose watch of Workloads is late must not take a job that the leader before it started for one without quota.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_the_leader_before_started_runs_on() {
+    let up = Up::start(&["--no-scheduler", "--speed", "1"]).await;
+    up.apply(&queue(4)).await;
+    let proxy = Proxy::start(&up.kubeconfig, &up.dir).await;
+    let args = [
+        ["--leader-elect-lease-duration", "4s"],
+        ["--leader-elect-renew-deadline", "3s"],
+        ["--leader-elect-retry-period", "500ms"],
+    ]
+    .concat();
+    let (mut first, line) = Run::start(&up.kubeconfig, &args);
+    assert!(line["leader"] == true || first.line()["leader"] == true);
+    let (mut second, line) = Run::start(&proxy.kubeconfig, &args);
+    assert_eq!(line["leader"], false, "{line}");
+    let metrics = json::text(&line, &["metrics"]).to_owned();
+    up.until_shown("the second has seen everything", async |_| match get(&metrics, "/readyz?verbose") {
+        (_, text) if text.contains("[-]informer-sync") => Err(text),
+        _ => Ok(()),
+    })
+    .await;
+    proxy.rule(|asked| match asked.watch && asked.about("workloads") {
+        true => Fault::Hang,
+        false => Fault::None,
+    });
+    let job = suspended_job("runs", &json!({QUEUE: "main"}), 2, 3600);
+    up.create(&job).await.unwrap();
+    let started = async |up: &Up| {
+        let job = up.get(JOBS, "team", "runs").await;
+        (job["spec"]["suspend"] == false && json::int(&job, &["status", "active"]) == Some(2)).then_some(())
+    };
+    up.until("the job runs", started).await;
+    first.kill();
+    assert_eq!(second.line()["leader"], true);
+    let until = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < until {
+        let job = up.get(JOBS, "team", "runs").await;
+        assert_eq!(job["spec"]["suspend"], false, "{job}\n{}", second.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 /// The last status of a queue is not lost, though nothing changes any more when the server recovers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_status_answered_with_404_is_written_again() {
