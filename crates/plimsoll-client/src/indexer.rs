@@ -1,7 +1,10 @@
 //! The parsed objects of a resource and their indexes, kept current once for all its informers
 //! (client-go's shared Indexer). It reads a source in this process, which neither fails nor waits: what is missed is listed
 //! again.
+//!
+//! It knows nothing of the type that objects are parsed as, so that it is compiled once and not for each of them.
 
+use std::any::Any;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,65 +13,71 @@ use plimsoll_api::watch::{Change, Gone, Known};
 
 use crate::reader::{ObjectWatch, Reader, StoredObject};
 
-/// Index of an object: things with the same one are found together.
-pub type IndexFn<T> = fn(&T) -> Option<String>;
+/// A parsed object.
+pub(crate) type Item = Arc<dyn Any + Send + Sync>;
 
-/// Reads an object as a `T`; `None`: it is none.
-pub type Decode<T> = fn(&dyn StoredObject) -> Option<T>;
+/// Reads an object; `None`: it is none of these.
+pub(crate) type DecodeItem = Box<dyn Fn(&dyn StoredObject) -> Option<Item> + Send + Sync>;
+
+/// Finds the index of an object.
+pub(crate) type FindIndex = Box<dyn Fn(&Item) -> Option<String> + Send + Sync>;
+
+/// Index of an object: those with the same one are found together.
+pub(crate) struct IndexOf {
+    /// Tells functions apart.
+    pub id: usize,
+    /// The function.
+    pub of: FindIndex,
+}
 
 /// Deltas that wait for a listener before those of the same object are merged.
 const MERGE_AT: usize = 4096;
 
-/// The objects of one resource as `T`.
-pub(crate) struct Indexer<T> {
+/// The parsed objects of one resource.
+pub(crate) struct Indexer {
     reader: Arc<dyn Reader>,
     resource: Arc<str>,
-    decode: Decode<T>,
-    state: Mutex<State<T>>,
+    decode: DecodeItem,
+    state: Mutex<State>,
 }
 
-struct State<T> {
+struct State {
     watch: Box<dyn ObjectWatch>,
     /// Nothing has been read yet.
     fresh: bool,
-    items: Known<Arc<T>>,
-    indexes: Vec<Index<T>>,
+    items: Known<Item>,
+    indexes: Vec<Index>,
     /// By number; `None`: gone.
-    listeners: Vec<Option<Listener<T>>>,
+    listeners: Vec<Option<Listener>>,
 }
 
-struct Index<T> {
-    of: IndexFn<T>,
+struct Index {
+    function: IndexOf,
     paths: HashMap<String, BTreeSet<Arc<str>>>,
 }
 
 /// Deltas that one informer has not been given yet (client-go's `processorListener`).
-struct Listener<T> {
+struct Listener {
     /// It has been given nothing so far.
     fresh: bool,
-    waiting: Vec<Delta<T>>,
+    waiting: Vec<Delta>,
     /// At this many they are merged.
     limit: usize,
 }
 
 /// An object before and after.
-pub(crate) struct Delta<T> {
+#[derive(Clone)]
+pub(crate) struct Delta {
     /// `namespace/name`.
     pub path: Arc<str>,
     /// Before; `None`: it wasn't there.
-    pub old: Option<Arc<T>>,
+    pub old: Option<Item>,
     /// After; `None`: it is gone.
-    pub new: Option<Arc<T>>,
+    pub new: Option<Item>,
 }
 
-impl<T> Clone for Delta<T> {
-    fn clone(&self) -> Self {
-        Self { path: Arc::clone(&self.path), old: self.old.clone(), new: self.new.clone() }
-    }
-}
-
-impl<T> Indexer<T> {
-    pub fn new(reader: &Arc<dyn Reader>, resource: &Arc<str>, decode: Decode<T>) -> Self {
+impl Indexer {
+    pub fn new(reader: &Arc<dyn Reader>, resource: &Arc<str>, decode: DecodeItem) -> Self {
         let (_, watch) = reader.list_and_watch(resource);
         let (items, indexes, listeners) = (Known::default(), Vec::new(), Vec::new());
         let state = State { watch, fresh: true, items, indexes, listeners };
@@ -99,13 +108,13 @@ impl<T> Indexer<T> {
     }
 
     /// Makes objects findable by an index; its number.
-    pub fn index(&self, of: IndexFn<T>) -> usize {
+    pub fn index(&self, function: IndexOf) -> usize {
         let mut state = self.lock();
         // Functions with the same code may be one or several: either is right.
-        if let Some(at) = state.indexes.iter().position(|i| std::ptr::fn_addr_eq(i.of, of)) {
+        if let Some(at) = state.indexes.iter().position(|i| i.function.id == function.id) {
             return at;
         }
-        let mut index = Index { of, paths: HashMap::new() };
+        let mut index = Index { function, paths: HashMap::new() };
         for (path, item) in state.items.with_prefix("") {
             index.change(path, None, Some(item));
         }
@@ -118,7 +127,7 @@ impl<T> Indexer<T> {
     }
 
     /// Handles all changes that are visible in the source; returns those that a listener has not been given.
-    pub fn refresh(&self, listener: usize) -> Vec<Delta<T>> {
+    pub fn refresh(&self, listener: usize) -> Vec<Delta> {
         let mut state = self.lock();
         self.apply_changes(&mut state);
         let State { items, listeners, .. } = &mut *state;
@@ -131,7 +140,7 @@ impl<T> Indexer<T> {
         std::mem::take(&mut listener.waiting)
     }
 
-    fn apply_changes(&self, state: &mut State<T>) {
+    fn apply_changes(&self, state: &mut State) {
         if std::mem::take(&mut state.fresh) {
             self.relist(state);
         }
@@ -158,7 +167,7 @@ impl<T> Indexer<T> {
         }
     }
 
-    fn relist(&self, state: &mut State<T>) {
+    fn relist(&self, state: &mut State) {
         let (list, watch) = self.reader.list_and_watch(&self.resource);
         state.watch = watch;
         state.items.begin_list();
@@ -168,27 +177,27 @@ impl<T> Indexer<T> {
         }
     }
 
-    fn upsert(&self, state: &mut State<T>, object: &dyn StoredObject) {
+    fn upsert(&self, state: &mut State, object: &dyn StoredObject) {
         let path = object.key().path();
         match (self.decode)(object) {
-            Some(new) => state.upsert(&path, object.uid(), Arc::new(new)),
+            Some(new) => state.upsert(&path, object.uid(), new),
             None => state.delete(&path),
         }
     }
 
-    pub fn get(&self, path: &str) -> Option<Arc<T>> {
+    pub fn get(&self, path: &str) -> Option<Item> {
         self.lock().items.get(path).cloned()
     }
 
     /// Objects that an index finds, in order of their paths.
-    pub fn indexed(&self, index: usize, wanted: &str) -> Vec<Arc<T>> {
+    pub fn indexed(&self, index: usize, wanted: &str) -> Vec<Item> {
         let state = self.lock();
         let paths = state.indexes.get(index).and_then(|i| i.paths.get(wanted)).into_iter().flatten();
         paths.filter_map(|path| state.items.get(path).cloned()).collect()
     }
 
     /// Visits objects whose paths have this prefix, in order, until `look` returns false.
-    pub fn each(&self, prefix: &str, mut look: impl FnMut(&Arc<T>) -> bool) {
+    pub fn each(&self, prefix: &str, look: &mut dyn FnMut(&Item) -> bool) {
         let state = self.lock();
         for (_, item) in state.items.with_prefix(prefix) {
             if !look(item) {
@@ -197,13 +206,13 @@ impl<T> Indexer<T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T> State<T> {
-    fn upsert(&mut self, path: &str, uid: &str, new: Arc<T>) {
+impl State {
+    fn upsert(&mut self, path: &str, uid: &str, new: Item) {
         let old = match self.items.upsert(path, uid, Arc::clone(&new)) {
             Change::Added => None,
             Change::Modified(old) => Some(old),
@@ -222,13 +231,13 @@ impl<T> State<T> {
         }
     }
 
-    fn end(&mut self, Gone { path, value, .. }: Gone<Arc<T>>) {
+    fn end(&mut self, Gone { path, value, .. }: Gone<Item>) {
         self.tell(&Delta { path, old: Some(value), new: None });
     }
 
-    fn tell(&mut self, delta: &Delta<T>) {
+    fn tell(&mut self, delta: &Delta) {
         for index in &mut self.indexes {
-            index.change(&delta.path, delta.old.as_deref(), delta.new.as_deref());
+            index.change(&delta.path, delta.old.as_ref(), delta.new.as_ref());
         }
         for listener in self.listeners.iter_mut().flatten().filter(|r| !r.fresh) {
             listener.tell(delta);
@@ -236,9 +245,9 @@ impl<T> State<T> {
     }
 }
 
-impl<T> Index<T> {
-    fn change(&mut self, path: &Arc<str>, old: Option<&T>, new: Option<&T>) {
-        let (old, new) = (old.and_then(self.of), new.and_then(self.of));
+impl Index {
+    fn change(&mut self, path: &Arc<str>, old: Option<&Item>, new: Option<&Item>) {
+        let (old, new) = (old.and_then(&self.function.of), new.and_then(&self.function.of));
         if old == new {
             return;
         }
@@ -256,8 +265,8 @@ impl<T> Index<T> {
     }
 }
 
-impl<T> Listener<T> {
-    fn tell(&mut self, delta: &Delta<T>) {
+impl Listener {
+    fn tell(&mut self, delta: &Delta) {
         self.waiting.push(delta.clone());
         if self.waiting.len() >= self.limit {
             merge(&mut self.waiting);
@@ -267,11 +276,11 @@ impl<T> Listener<T> {
 }
 
 /// Merges consecutive deltas of the same object.
-fn merge<T>(waiting: &mut Vec<Delta<T>>) {
+fn merge(waiting: &mut Vec<Delta>) {
     let keep = lasting(waiting.iter().map(|delta| (&*delta.path, delta.new.is_none())));
     // What was before the states that are left out.
-    let mut before: HashMap<Arc<str>, Option<Arc<T>>> = HashMap::new();
-    let mut joined: Vec<Delta<T>> = Vec::new();
+    let mut before: HashMap<Arc<str>, Option<Item>> = HashMap::new();
+    let mut joined: Vec<Delta> = Vec::new();
     for (mut delta, keep) in waiting.drain(..).zip(keep) {
         if keep {
             if let Some(old) = before.remove(&delta.path) {
