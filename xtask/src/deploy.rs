@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use plimsoll_api::roles;
-use plimsoll_api::webhooks::{CONVERT, NAMESPACE, SERVICE, configurations};
-use plimsoll_apimachinery::crd::kueue_definitions;
+use plimsoll_api::webhooks::{NAMESPACE, SERVICE, configurations};
+use plimsoll_apimachinery::crd::definitions_to_install;
 use serde_json::{Value, json};
 
 const HEAD: &str = "# Made by `cargo xtask deploy`; don't edit.\n";
@@ -19,15 +19,10 @@ fn client(path: &str) -> Value {
 /// Writes the files.
 pub fn run(root: &Path) -> Result<()> {
     let dir = root.join("deploy");
-    for definition in kueue_definitions() {
-        let mut definition = definition.clone();
-        if definition["spec"]["group"] == "kueue.x-k8s.io" {
-            definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
-                "clientConfig": client(CONVERT), "conversionReviewVersions": ["v1"]}});
-        }
+    for definition in definitions_to_install(client) {
         let plural =
             definition["spec"]["names"]["plural"].as_str().context("a definition without a plural")?;
-        write(&dir.join("crds").join(format!("{plural}.yaml")), &[definition.clone()])?;
+        write(&dir.join("crds").join(format!("{plural}.yaml")), std::slice::from_ref(&definition))?;
     }
     write(&dir.join("roles.yaml"), &roles::objects())?;
     write(&dir.join("webhooks.yaml"), &configurations(client, NAMESPACE))

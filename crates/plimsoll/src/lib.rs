@@ -8,6 +8,7 @@ mod cli;
 mod configure;
 mod describe;
 mod fetch;
+mod install;
 mod listen;
 mod log_filter;
 mod logging;
@@ -57,6 +58,7 @@ pub fn main() -> ExitCode {
         match cli.command {
             cli::Command::Up(args) => up::run(args).await,
             cli::Command::Run(args) => run::run(args).await,
+            cli::Command::Install(args) => install::run(&args),
             cli::Command::Version(args) => describe::version(&args),
             cli::Command::Completion(args) => describe::completion(&args),
             cli::Command::Man(args) => describe::man(&args),

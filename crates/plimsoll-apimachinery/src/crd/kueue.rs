@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use serde_json::Value;
+use plimsoll_api::webhooks::CONVERT;
+use serde_json::{Value, json};
 
 use super::expand_embeds;
 
@@ -14,6 +15,17 @@ static DEFINITIONS: LazyLock<Vec<Value>> = LazyLock::new(|| {
 /// The CustomResourceDefinitions of Kueue's eleven kinds and our own, with embedded types written out.
 pub fn kueue_definitions() -> &'static [Value] {
     &DEFINITIONS
+}
+
+/// [`kueue_definitions`] for a cluster, in which a webhook converts Kueue's old version. `client` gives the `clientConfig` for
+/// a path.
+pub fn definitions_to_install(client: impl Fn(&str) -> Value) -> Vec<Value> {
+    let mut all = DEFINITIONS.clone();
+    for definition in all.iter_mut().filter(|d| d["spec"]["group"] == "kueue.x-k8s.io") {
+        definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+            "clientConfig": client(CONVERT), "conversionReviewVersions": ["v1"]}});
+    }
+    all
 }
 
 /// Reads a manifest and writes its embedded types out.
@@ -28,8 +40,6 @@ pub fn load(manifest: &str) -> Result<Value, String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::crd::{default_object, kinds, validate_object};
     use crate::kinds::Kind;

@@ -30,7 +30,7 @@ pub use self::conversion::Conversion;
 pub use self::conversion_review::Request as ConversionRequest;
 pub use self::embed::expand_embeds;
 pub use self::kinds::kinds;
-pub use self::kueue::{kueue_definitions, load};
+pub use self::kueue::{definitions_to_install, kueue_definitions, load};
 use crate::error::{FieldError, FieldErrorKind};
 use crate::json::{at, list, text};
 use crate::kinds::Kind;

@@ -108,16 +108,31 @@ async fn convert(api: &Api, name: &str, conversion: &Value) -> Result<(), Error>
     api.patch(DEFINITIONS, "", name, "", PatchKind::Merge, &patch).await.map(drop)
 }
 
+/// The wanted webhooks with the failure policies of those that are registered: how strict they are is for the administrator
+/// to say (`plimsoll install --failure-policy`).
+fn with_present_policies(wanted: &Value, present: &Value) -> Value {
+    let mut webhooks = wanted.clone();
+    let registered = json::list(present, &["webhooks"]);
+    for webhook in webhooks.as_array_mut().into_iter().flatten() {
+        let same = registered.iter().find(|r| r["name"] == webhook["name"]);
+        if let Some(policy) = same.map(|r| &r["failurePolicy"]).filter(|p| p.is_string()) {
+            webhook["failurePolicy"] = policy.clone();
+        }
+    }
+    webhooks
+}
+
 async fn configure(api: &Api, resource: Resource, wanted: &Value) -> Result<(), Error> {
     let mut present = match api.get(resource, "", json::name(wanted)).await {
         Ok(present) => present,
         Err(e) if e.is_not_found() => return api.create(resource, wanted).await.map(drop),
         Err(e) => return Err(e),
     };
-    if contains(&present["webhooks"], &wanted["webhooks"]) {
+    let webhooks = with_present_policies(&wanted["webhooks"], &present);
+    if contains(&present["webhooks"], &webhooks) {
         return Ok(());
     }
-    json::set(&mut present, &["webhooks"], wanted["webhooks"].clone());
+    json::set(&mut present, &["webhooks"], webhooks);
     match api.replace(resource, &present).await {
         // Another replica, which writes the same, or a client whose change the next look sees.
         Err(e) if e.is_conflict() => Ok(()),
@@ -137,6 +152,14 @@ mod tests {
         assert!(contains(&present, &wanted));
         assert!(!contains(&wanted, &present));
         assert!(!contains(&json!({"webhooks": []}), &wanted));
+    }
+
+    #[test]
+    fn failure_policies_are_the_administrators() {
+        let wanted = json!([{"name": "a", "failurePolicy": "Fail"}, {"name": "b", "failurePolicy": "Fail"}]);
+        let present = json!({"webhooks": [{"name": "a", "failurePolicy": "Ignore"}, {"name": "c"}]});
+        let want = json!([{"name": "a", "failurePolicy": "Ignore"}, {"name": "b", "failurePolicy": "Fail"}]);
+        assert_eq!(with_present_policies(&wanted, &present), want);
     }
 
     #[test]

@@ -16,12 +16,7 @@ impl Stops {
     ///
     /// # Errors
     /// When it is suspended, though its workload is admitted and its user has changed nothing.
-    pub fn changed(
-        &mut self,
-        job: &Value,
-        gone: bool,
-        held: &BTreeMap<Name, Held>,
-    ) -> Result<(), Violation> {
+    pub fn changed(&mut self, job: &Value, gone: bool, held: &BTreeMap<Name, Held>) -> Result<(), Violation> {
         if gone {
             self.0.remove(uid(job));
             return Ok(());

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod install;
 mod parse;
 mod plugins;
 
@@ -12,6 +13,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use bench::{Bench, BenchAdmission, BenchApi, BenchCluster, BenchPlacement, BenchSoak};
+pub use install::{FailurePolicy, Install, Manifests};
 pub use plugins::{BenchPlugins, CheckPlugins, ListPlugins, PluginStatus, Plugins};
 
 use parse::{base, bind, duration, speed};
@@ -49,6 +51,8 @@ pub enum Command {
     Up(Up),
     /// Run the controllers against a cluster.
     Run(Run),
+    /// Print the manifests that install Plimsoll into a cluster.
+    Install(Install),
     /// Print the version of the program, and of the Kubernetes and Kueue APIs that it serves.
     Version(Version),
     /// Print the completion script of a shell.

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use crate::common::process::{self, Lines};
 use crate::common::{Up, job, queue};
 use plimsoll_api::json;
-use plimsoll_api::webhooks::{CONVERT, MUTATING, NAMESPACE, SERVICE, VALIDATING, configurations};
+use plimsoll_api::webhooks::{MUTATING, NAMESPACE, SERVICE, VALIDATING, configurations};
 use plimsoll_runtime::api::{
     CLUSTER_QUEUES, JOBS, LEASES, POD_TEMPLATES, PODS, PROVISIONING_REQUESTS, PatchKind, Resource, WORKLOADS,
 };
@@ -21,14 +21,14 @@ fn dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 
-fn documents(file: &str) -> Vec<Value> {
+pub fn documents(file: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(dir().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
     let all: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap_or_else(|e| panic!("{file}: {e}"));
     all.into_iter().filter(|d| !d.is_null()).collect()
 }
 
 /// Files in the order in which they are installed.
-fn files() -> Vec<String> {
+pub fn files() -> Vec<String> {
     let [kustomization] = &documents("kustomization.yaml")[..] else { panic!("one kustomization") };
     json::list(kustomization, &["resources"]).iter().map(|f| f.as_str().unwrap().to_owned()).collect()
 }
@@ -40,15 +40,10 @@ fn generated_manifests_are_up_to_date() {
     let hint = "run `cargo xtask deploy`";
     assert_eq!(documents("webhooks.yaml"), configurations(client, NAMESPACE), "{hint}");
     assert_eq!(documents("roles.yaml"), plimsoll_api::roles::objects(), "{hint}");
-    let definitions = plimsoll_apimachinery::crd::kueue_definitions();
+    let definitions = plimsoll_apimachinery::crd::definitions_to_install(client);
     let listed = files().iter().filter(|f| f.starts_with("crds/")).count();
     assert_eq!(listed, definitions.len(), "kustomization.yaml lists every definition");
-    for definition in definitions {
-        let mut want = definition.clone();
-        if want["spec"]["group"] == "kueue.x-k8s.io" {
-            want["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
-                "clientConfig": client(CONVERT), "conversionReviewVersions": ["v1"]}});
-        }
+    for want in definitions {
         let file = format!("crds/{}.yaml", json::text(&want, &["spec", "names", "plural"]));
         assert!(documents(&file) == [want], "{file} is not what the program has: {hint}");
         assert!(files().contains(&file), "kustomization.yaml lacks {file}");
@@ -101,7 +96,7 @@ fn path(object: &Value) -> String {
     }
 }
 
-fn kubectl() -> Option<Command> {
+pub fn kubectl() -> Option<Command> {
     let found =
         Command::new("kubectl").args(["version", "--client"]).output().is_ok_and(|o| o.status.success());
     found.then(|| Command::new("kubectl"))

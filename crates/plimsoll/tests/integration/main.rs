@@ -10,6 +10,7 @@ mod expressions;
 mod extenders;
 mod faults;
 mod guests;
+mod install;
 mod job_kinds;
 mod kueue_examples;
 mod logging;

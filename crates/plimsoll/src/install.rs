@@ -1,0 +1,240 @@
+//! `plimsoll install`: the manifests of `deploy/`, changed as its flags ask.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use plimsoll_api::webhooks::{NAMESPACE, SERVICE, configurations};
+use plimsoll_api::{json, roles};
+use plimsoll_apimachinery::crd::definitions_to_install;
+use plimsoll_runtime::Roles;
+use serde_json::{Value, json};
+
+use crate::cli::{FailurePolicy, Files, Install, Manifests};
+use crate::{configure, say};
+
+const NAMESPACES: &str = include_str!("../../../deploy/namespace.yaml");
+const RBAC: &str = include_str!("../../../deploy/rbac.yaml");
+const SERVICES: &str = include_str!("../../../deploy/service.yaml");
+const DEPLOYMENT: &str = include_str!("../../../deploy/deployment.yaml");
+const BUDGET: &str = include_str!("../../../deploy/poddisruptionbudget.yaml");
+
+/// ConfigMap with the configuration files, and where it is mounted. Kueue's file has the name that Kueue's manifests give it.
+const CONFIG_MAP: &str = "plimsoll-manager-config";
+const MOUNT: &str = "/etc/plimsoll";
+const KUEUE_FILE: &str = "controller_manager_config.yaml";
+const SCHEDULER_FILE: &str = "scheduler_config.yaml";
+/// Annotation of pods with a hash of the configuration files, so that a change of them starts new pods.
+const HASH: &str = "plimsoll.dev/config-hash";
+/// Label that tells the Deployments of named nodes apart.
+const INSTANCE: &str = "app.kubernetes.io/instance";
+
+/// Prints the manifests.
+///
+/// # Errors
+/// When a configuration file can't be read or asks for what is not there, or a name is no name.
+pub fn run(args: &Install) -> Result<()> {
+    let objects = objects(args)?;
+    match args.output {
+        Manifests::Json => {
+            say::line(&json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string());
+        }
+        Manifests::Yaml => {
+            let documents: Vec<String> =
+                objects.iter().map(serde_saphyr::to_string).collect::<Result<_, _>>()?;
+            say::line(documents.join("---\n").trim_end());
+        }
+    }
+    if args.node.is_empty() && asked(args).placement {
+        say::error(
+            "warning: if all pods of Plimsoll are deleted at once, only another scheduler can place new ones: \
+             name nodes with --node where there is no other",
+        );
+    }
+    Ok(())
+}
+
+/// The roles that the flags ask for; both without any, as in `plimsoll run`.
+fn asked(args: &Install) -> Roles {
+    let both = args.queueing == args.placement;
+    Roles { queueing: both || args.queueing, placement: both || args.placement }
+}
+
+/// The objects, in the order in which they are applied.
+fn objects(args: &Install) -> Result<Vec<Value>> {
+    named("--namespace", &args.namespace, 63, false)?;
+    for node in &args.node {
+        named("--node", node, 253, true)?;
+    }
+    ensure!(!args.image.trim().is_empty(), "--image: must not be empty");
+    let roles = asked(args);
+    let files = files(args, roles)?;
+    let client = |path: &str| json!({"service": {"namespace": args.namespace, "name": SERVICE, "path": path, "port": 443}});
+    let mut all = documents(NAMESPACES)?;
+    if roles.queueing {
+        all.extend(definitions_to_install(client));
+    }
+    all.extend(documents(RBAC)?);
+    all.extend(roles::objects());
+    all.extend(config_map(&files));
+    if roles.queueing {
+        all.extend(documents(SERVICES)?);
+    }
+    all.extend(deployments(args, roles, &files)?);
+    if args.node.len() > 1 || args.node.is_empty() && args.replicas > 1 {
+        all.extend(documents(BUDGET)?);
+    }
+    all.iter_mut().for_each(|object| move_to(&args.namespace, object));
+    if roles.queueing {
+        let mut webhooks = configurations(client, &args.namespace);
+        webhooks.iter_mut().for_each(|c| fail_as(args.failure_policy, c));
+        all.extend(webhooks);
+    }
+    Ok(all)
+}
+
+fn documents(text: &str) -> Result<Vec<Value>> {
+    let all: Vec<Value> = serde_saphyr::from_multiple(text).context("a manifest of this program")?;
+    Ok(all.into_iter().filter(|d| !d.is_null()).collect())
+}
+
+/// Checks the name of an object: a DNS label, or several of them with dots between (RFC 1123).
+fn named(flag: &str, name: &str, longest: usize, dots: bool) -> Result<()> {
+    let label = |part: &str| {
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        !part.is_empty() && part.chars().all(inner) && !part.starts_with('-') && !part.ends_with('-')
+    };
+    let valid = if dots { name.split('.').all(label) } else { label(name) };
+    ensure!(
+        valid && name.len() <= longest,
+        "{flag}: Invalid value: {name:?}: must consist of lower case alphanumeric characters or '-', start and end with \
+         an alphanumeric character, and have at most {longest} characters"
+    );
+    Ok(())
+}
+
+/// Configuration files to install, by name, with the flag that names each to `plimsoll run`.
+type Configured = Vec<(&'static str, &'static str, String)>;
+
+/// Reads the files, refusing what `plimsoll run` would refuse.
+fn files(args: &Install, roles: Roles) -> Result<Configured> {
+    let given = Files {
+        config: args.config.clone(),
+        scheduler_config: args.scheduler_config.clone(),
+        ..Files::default()
+    };
+    configure::settings(&given, roles)?;
+    let read = |path: &Path| std::fs::read_to_string(path).with_context(|| path.display().to_string());
+    let mut all = Vec::new();
+    if !args.frameworks.is_empty() {
+        let config = json!({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
+            "integrations": {"frameworks": args.frameworks}});
+        let text = serde_saphyr::to_string(&config)?;
+        configure::check(text.as_bytes(), "", "").context("--frameworks")?;
+        all.push((KUEUE_FILE, "--config", text));
+    }
+    if let Some(path) = &args.config {
+        all.push((KUEUE_FILE, "--config", read(path)?));
+    }
+    if let Some(path) = &args.scheduler_config {
+        all.push((SCHEDULER_FILE, "--scheduler-config", read(path)?));
+    }
+    Ok(all)
+}
+
+fn config_map(files: &Configured) -> Option<Value> {
+    if files.is_empty() {
+        return None;
+    }
+    let data: serde_json::Map<String, Value> =
+        files.iter().map(|(name, _, text)| ((*name).to_owned(), text.clone().into())).collect();
+    let metadata = json!({"name": CONFIG_MAP, "namespace": NAMESPACE});
+    Some(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}))
+}
+
+/// One Deployment, or one for each named node.
+fn deployments(args: &Install, roles: Roles, files: &Configured) -> Result<Vec<Value>> {
+    let [mut one] = <[Value; 1]>::try_from(documents(DEPLOYMENT)?)
+        .map_err(|_| anyhow::anyhow!("a manifest of this program: one Deployment is expected"))?;
+    one["spec"]["replicas"] = args.replicas.into();
+    let template = &mut one["spec"]["template"];
+    if !files.is_empty() {
+        let mut hasher = DefaultHasher::new();
+        files.hash(&mut hasher);
+        template["metadata"]["annotations"] = json!({HASH: format!("{:016x}", hasher.finish())});
+        template["spec"]["volumes"] = json!([{"name": "config", "configMap": {"name": CONFIG_MAP}}]);
+    }
+    let container = &mut template["spec"]["containers"][0];
+    container["image"] = args.image.as_str().into();
+    container["command"] = command(container, roles, files);
+    if !files.is_empty() {
+        container["volumeMounts"] = json!([{"name": "config", "mountPath": MOUNT, "readOnly": true}]);
+    }
+    if !roles.queueing {
+        let ports = json::list(container, &["ports"]).iter().filter(|p| p["name"] != "webhooks");
+        container["ports"] = ports.cloned().collect();
+    }
+    if args.node.is_empty() {
+        return Ok(vec![one]);
+    }
+    Ok(args.node.iter().enumerate().map(|(i, node)| on_node(&one, i, node)).collect())
+}
+
+/// What the container runs.
+fn command(container: &Value, roles: Roles, files: &Configured) -> Value {
+    let mut command = json::list(container, &["command"]).to_vec();
+    match (roles.queueing, roles.placement) {
+        (true, false) => command.push("--queueing".into()),
+        (false, true) => {
+            command.retain(|arg| !arg.as_str().is_some_and(|a| a.starts_with("--webhook-")));
+            command.push("--placement".into());
+        }
+        _ => {}
+    }
+    command.extend(files.iter().map(|(name, flag, _)| format!("{flag}={MOUNT}/{name}").into()));
+    command.into()
+}
+
+/// The Deployment of one node. With its node in the template a pod is not for a scheduler: the kubelet starts it as soon as
+/// the ReplicaSet controller has made it. So a cluster in which all replicas have died comes back by itself.
+fn on_node(deployment: &Value, index: usize, node: &str) -> Value {
+    let mut own = deployment.clone();
+    let name = format!("plimsoll-{index}");
+    own["metadata"]["name"] = name.as_str().into();
+    own["spec"]["replicas"] = 1.into();
+    own["spec"]["selector"]["matchLabels"][INSTANCE] = name.as_str().into();
+    let template = &mut own["spec"]["template"];
+    template["metadata"]["labels"][INSTANCE] = name.into();
+    let spec = &mut template["spec"];
+    spec["nodeName"] = node.into();
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("affinity");
+    }
+    // As static pods have it: no taint of the node keeps the scheduler away.
+    spec["tolerations"] = json!([{"operator": "Exists"}]);
+    own
+}
+
+/// Moves an object into a namespace.
+fn move_to(namespace: &str, object: &mut Value) {
+    if object["kind"] == "Namespace" {
+        object["metadata"]["name"] = namespace.into();
+    }
+    let subjects = object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten();
+    for subject in subjects.filter(|s| s["namespace"] == NAMESPACE) {
+        subject["namespace"] = namespace.into();
+    }
+    if object["metadata"]["namespace"] == NAMESPACE {
+        object["metadata"]["namespace"] = namespace.into();
+    }
+}
+
+fn fail_as(policy: FailurePolicy, configuration: &mut Value) {
+    let word = match policy {
+        FailurePolicy::Fail => "Fail",
+        FailurePolicy::Ignore => "Ignore",
+    };
+    for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
+        webhook["failurePolicy"] = word.into();
+    }
+}
