@@ -295,11 +295,11 @@ pub(super) fn reclaimable(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Opt
         if surplus > 0 && ended == 0 && present == 0 {
             continue;
         }
-        if surplus > 0 && run.get(name).copied().unwrap_or(0) > count - surplus - ended {
-            return None;
-        }
         // What was given back is another's: growth takes a new slice.
         let wanted = (ended + surplus).max(present);
+        if wanted > present && run.get(name).copied().unwrap_or(0) > count - wanted {
+            return None;
+        }
         match row.and_then(|i| rows.get_mut(i)) {
             Some(row) => row.count = wanted,
             None if wanted > 0 => rows.push(ReclaimablePod { name: name.to_owned(), count: wanted }),

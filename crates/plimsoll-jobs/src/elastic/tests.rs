@@ -336,7 +336,8 @@ impl Harness {
         assert!(sum <= charged && charged <= self.quota, "{sum} run, {charged} charged of {}", self.quota);
     }
 
-    fn round(&mut self) {
+    /// A round in which no terminating pod goes.
+    fn round_without_kubelet(&mut self) {
         self.show();
         self.engine_alone();
         for job in ["a", "b"] {
@@ -344,6 +345,10 @@ impl Harness {
             self.control(job);
             self.audit();
         }
+    }
+
+    fn round(&mut self) {
+        self.round_without_kubelet();
         self.kubelet();
         self.audit();
         self.now = self.now.plus(Duration::from_seconds(1));
@@ -514,6 +519,35 @@ fn a_growing_job_runs_no_more_than_it_is_still_charged() {
     // Its pods come at once, their quota doesn't.
     w.settle();
     assert_eq!((w.running("a"), w.charged(), w.workloads("a").len()), (2, 4, 2), "{:?}", w.notes);
+}
+
+/// A pod that ends gives nothing back while a terminating one still runs beside the pod that was created in its place.
+#[test]
+fn terminating_pods_keep_their_quota_when_others_end() {
+    let mut w = Harness::new(4);
+    w.job("a", 2);
+    w.patch(Kind::Job, "a", &json!({"spec": {"completions": 4}})).unwrap();
+    w.settle();
+    let end = |w: &mut Harness, count: usize| {
+        let runs = |p: &&Value| !super::gated(p) && !pod_view::ended(p) && !json::deleting(p);
+        let pods: Vec<Value> = w.pods("a").iter().filter(runs).take(count).cloned().collect();
+        for pod in pods {
+            w.patch(Kind::Pod, json::name(&pod), &json!({"status": {"phase": "Succeeded"}})).unwrap();
+        }
+    };
+    end(&mut w, 2);
+    w.settle();
+    assert_eq!((w.running("a"), w.charged()), (2, 2), "{:?}", w.notes);
+    // One of the two is deleted, and another is created in its place.
+    w.scale("a", 1);
+    w.control("a");
+    w.scale("a", 4);
+    (0..3).for_each(|_| w.round_without_kubelet());
+    end(&mut w, 1);
+    (0..6).for_each(|_| w.round_without_kubelet());
+    assert_eq!((w.running("a"), w.charged()), (2, 2), "{:?}", w.notes);
+    w.settle();
+    assert_eq!((w.running("a"), w.charged()), (1, 1), "{:?}", w.notes);
 }
 
 /// Nobody starts a job by saying that it was started.
