@@ -238,9 +238,9 @@ async fn carry_out(action: Action, context: &Context, turn: Option<Turn>) {
     if let Action::Scheduler(SchedulerAction::Extend { pod, extender, call, what }) = &action {
         drop(turn);
         let answer = context.extenders.ask(&context.api, *extender, pod, what).await;
-        let event =
-            SchedulerEvent::Extended { uid: pod.uid.clone(), extender: *extender, call: *call, answer };
-        return context.inbox.send(Event::Scheduler(event));
+        let step = execution::extended(pod.clone(), (*extender, *call), what, answer);
+        let outcome = follow(step, context, None).await;
+        return outcome.answers.into_iter().for_each(|event| context.inbox.send(event));
     }
     let span = match &action {
         Action::Queueing(QueueAction::UpdateWorkload(update)) => decisions::span(update),
@@ -258,7 +258,7 @@ fn refuse(action: &Action, context: &Context, why: &str) {
 }
 
 /// Sends the requests of an action, and passes on what follows from them.
-async fn execute(action: Action, context: &Context, mut turn: Option<Turn>) {
+async fn execute(action: Action, context: &Context, turn: Option<Turn>) {
     let started = journey::begin();
     let seen = match &action {
         Action::Queueing(QueueAction::UpdateWorkload(u)) => {
@@ -266,8 +266,21 @@ async fn execute(action: Action, context: &Context, mut turn: Option<Turn>) {
         }
         Action::Scheduler(_) | Action::Queueing(_) => None,
     };
-    let Ok(mut step) = execution::begin(action.clone(), seen, clock::now()) else { return };
-    let outcome = loop {
+    let Ok(step) = execution::begin(action.clone(), seen, clock::now()) else { return };
+    let outcome = follow(step, context, turn).await;
+    log(&action, &outcome, started, context);
+    let Outcome { answers, workload, events, .. } = outcome;
+    // The cache first: the engine's next decision looks there.
+    if let Some(workload) = workload {
+        context.cache.refresh(Kind::Workload, workload);
+    }
+    answers.into_iter().for_each(|event| context.inbox.send(event));
+    events.into_iter().for_each(|event| context.recorder.record(event));
+}
+
+/// Sends the requests of these steps until they have ended.
+async fn follow(mut step: Step, context: &Context, mut turn: Option<Turn>) -> Outcome {
+    loop {
         step = match step {
             Step::Send(request, then) => {
                 let turn = turn.take().unwrap_or_else(|| Turn::Decide(context.throttle.begin_decision()));
@@ -292,17 +305,9 @@ async fn execute(action: Action, context: &Context, mut turn: Option<Turn>) {
                 tokio::time::sleep(pause).await;
                 then()
             }
-            Step::Done(outcome) => break *outcome,
+            Step::Done(outcome) => return *outcome,
         };
-    };
-    log(&action, &outcome, started, context);
-    let Outcome { answers, workload, events, .. } = outcome;
-    // The cache first: the engine's next decision looks there.
-    if let Some(workload) = workload {
-        context.cache.refresh(Kind::Workload, workload);
     }
-    answers.into_iter().for_each(|event| context.inbox.send(event));
-    events.into_iter().for_each(|event| context.recorder.record(event));
 }
 
 /// Logs an ended action, and the step of its workload's journey.

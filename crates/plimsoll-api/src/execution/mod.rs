@@ -8,6 +8,7 @@
 //! it gave away must not be given away again before that is known. [`crate::lanes`] says in which order actions begin.
 
 mod claims;
+mod extenders;
 mod pods;
 mod pre_bind;
 pub mod status;
@@ -22,6 +23,7 @@ use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent};
 use plimsoll_state::{Answer, Time};
 use serde_json::Value;
 
+pub use self::extenders::extended;
 pub use self::pods::pod_event;
 pub use self::workloads::workload_events;
 use crate::event::EventRecord;

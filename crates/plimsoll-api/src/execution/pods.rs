@@ -41,10 +41,7 @@ pub(super) fn bind(pod: PodRef, node: String) -> Step {
         Err(e) if e.is_conflict() || e.is_not_found() => {
             let read = Request::get(PODS, &pod.namespace, &pod.name);
             retry(read, move |current| {
-                let is_bound = |p: &Value| {
-                    json::uid(p) == pod.uid && json::text(p, &["spec", "nodeName"]) == node.as_str()
-                };
-                if current.as_ref().is_ok_and(is_bound) {
+                if current.as_ref().is_ok_and(|found| is_bound(found, &pod, &node)) {
                     bound(pod.uid)
                 } else {
                     bind_failed(pod.uid, e.to_string())
@@ -53,6 +50,11 @@ pub(super) fn bind(pod: PodRef, node: String) -> Step {
         }
         Err(e) => bind_failed(pod.uid, e.to_string()),
     })
+}
+
+/// Whether this is the pod, and it is on this node.
+pub(super) fn is_bound(found: &Value, pod: &PodRef, node: &str) -> bool {
+    json::uid(found) == pod.uid && json::text(found, &["spec", "nodeName"]) == node
 }
 
 fn bound(uid: String) -> Step {

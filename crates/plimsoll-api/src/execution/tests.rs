@@ -1,5 +1,5 @@
 use plimsoll_queueing::{Condition, KubernetesEvent, WorkloadKey, WorkloadUpdate, cond};
-use plimsoll_scheduler::{DeviceGrant, ExtendedClaim, PodRef, PreBindWork};
+use plimsoll_scheduler::{DeviceGrant, ExtendedClaim, ExtenderAnswer, ExtenderCall, PodRef, PreBindWork};
 use plimsoll_state::model::AllocatedDevice;
 use serde_json::json;
 
@@ -33,9 +33,13 @@ fn run(
     seen: Option<Arc<Value>>,
     responses: impl IntoIterator<Item = Response>,
 ) -> (Vec<String>, Outcome) {
+    follow(begin(action, seen, NOW).unwrap(), responses)
+}
+
+/// Follows these steps, as [`run`] does.
+fn follow(mut step: Step, responses: impl IntoIterator<Item = Response>) -> (Vec<String>, Outcome) {
     let mut responses = responses.into_iter();
     let mut log = Vec::new();
-    let mut step = begin(action, seen, NOW).unwrap();
     loop {
         step = match step {
             Step::Send(request, then) => {
@@ -94,6 +98,29 @@ fn a_binding_whose_response_was_lost_counts() {
     }
     let (_, outcome) = run(bind(), None, [Err(status(422))]);
     assert_answers(&outcome, &failed("code 422"));
+}
+
+#[test]
+fn a_binding_of_an_extender_whose_answer_was_lost_counts() {
+    let current = |uid: &str, node: &str| Ok(json!({"metadata": {"uid": uid}, "spec": {"nodeName": node}}));
+    let bind = || ExtenderCall::Bind("n1".into());
+    let lost = || Err("the connection was lost".to_owned());
+    for (what, answer, responses, want) in [
+        (bind(), lost(), vec![current("u", "n1")], Ok(ExtenderAnswer::Bound)),
+        (bind(), lost(), vec![Err(status(503)), current("u", "n1")], Ok(ExtenderAnswer::Bound)),
+        (bind(), lost(), vec![current("u", "")], lost()),
+        (bind(), lost(), vec![current("other", "n1")], lost()),
+        (bind(), lost(), vec![Err(status(404))], lost()),
+        (bind(), Ok(ExtenderAnswer::Bound), vec![], Ok(ExtenderAnswer::Bound)),
+        (ExtenderCall::Filter(vec!["n1".into()]), lost(), vec![], lost()),
+    ] {
+        let (_, outcome) = follow(extended(pod(), (1, 7), &what, answer), responses);
+        let uid = "u".to_owned();
+        assert_answers(
+            &outcome,
+            &place(SchedulerEvent::Extended { uid, extender: 1, call: 7, answer: want }),
+        );
+    }
 }
 
 #[test]

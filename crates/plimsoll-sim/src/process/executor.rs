@@ -153,7 +153,7 @@ impl Process {
     }
 
     /// Does what a write wants next.
-    fn carry_on(&mut self, write: Write, mut step: Step, network: &mut Network) {
+    pub(super) fn carry_on(&mut self, write: Write, mut step: Step, network: &mut Network) {
         loop {
             step = match step {
                 Step::Send(request, then) => {

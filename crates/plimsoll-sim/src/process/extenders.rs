@@ -1,8 +1,8 @@
 //! A scheduler extender: questions and answers go over the network and get lost there like requests; an extender that binds
 //! writes the binding itself.
 
-use plimsoll_engine::Event;
-use plimsoll_scheduler::{Event as PodEvent, Extender, ExtenderAnswer, ExtenderCall, PodRef};
+use plimsoll_api::execution;
+use plimsoll_scheduler::{Extender, ExtenderAnswer, ExtenderCall, PodRef};
 use plimsoll_state::Duration;
 
 use super::Process;
@@ -79,9 +79,7 @@ impl Process {
             Err(e) if e.code != 404 || matches!(what, ExtenderCall::Bind(_)) => Err(e.message),
             Ok(_) | Err(_) => Ok(reply(&pod, &what)),
         };
-        let event = PodEvent::Extended { uid: pod.uid, extender, call, answer };
-        self.tell(Event::Scheduler(event), network);
-        self.executor.finish(write);
+        self.carry_on(write, execution::extended(pod, (extender, call), &what, answer), network);
         self.pump(network);
     }
 }

@@ -1,0 +1,29 @@
+//! Answers of extenders. The calls are made by whoever carries out actions; what a failed Bind leaves open is found out here.
+
+use plimsoll_engine::Event;
+use plimsoll_scheduler::{Event as SchedulerEvent, ExtenderAnswer, ExtenderCall, PodRef};
+
+use super::pods::is_bound;
+use super::{Outcome, Step, retry};
+use crate::request::Request;
+use crate::resource::PODS;
+
+/// Ends the call of an extender with its answer, or with the reason why it failed. An extender that binds may have created
+/// the binding although its answer was lost: the pod is read before its node is given to another pod. kube-scheduler
+/// (`pkg/scheduler/extender.go`, `Bind`) forgets the pod, and finds it again by its watch.
+pub fn extended(
+    pod: PodRef,
+    (extender, call): (usize, u64),
+    what: &ExtenderCall,
+    answer: Result<ExtenderAnswer, String>,
+) -> Step {
+    let ended = move |uid, answer| {
+        Outcome::answer(Event::Scheduler(SchedulerEvent::Extended { uid, extender, call, answer }))
+    };
+    let (ExtenderCall::Bind(node), Err(_)) = (what, &answer) else { return ended(pod.uid, answer) };
+    let (read, node) = (Request::get(PODS, &pod.namespace, &pod.name), node.clone());
+    retry(read, move |current| {
+        let bound = current.as_ref().is_ok_and(|found| is_bound(found, &pod, &node));
+        ended(pod.uid, if bound { Ok(ExtenderAnswer::Bound) } else { answer })
+    })
+}
