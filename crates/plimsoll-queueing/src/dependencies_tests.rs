@@ -1,9 +1,9 @@
 //! Dependencies, step by step: outcomes, texts and counts of writes, where every write works at once. Random orders, faults and
 //! restarts are played by the simulator (`plimsoll-sim`, `check/dependencies.rs`).
 
-use super::super::tests::{cluster_queue, workload};
 use super::super::{Action, Config, Event, LocalQueue, WorkloadKey};
 use super::*;
+use crate::testing::outside::{cluster_queue, workload};
 use plimsoll_state::model::StringMap;
 
 fn depends(n: usize, on: &str) -> Workload {

@@ -122,9 +122,9 @@ impl Queueing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Outside, queue};
     use super::super::{Action, Condition, Config, Event, ResourceFlavor};
     use super::*;
+    use crate::testing::outside::{Outside, queue};
     use crate::testing::{self as engine, Engine};
 
     /// Steps until nothing is left to do at this time; how often a reason was written for the last workload.
@@ -146,8 +146,7 @@ mod tests {
     fn spoken(pause: Duration) -> (usize, String) {
         let config = Config { explain_every: pause, ..Config::default() };
         let mut engine = Engine::new(config);
-        let mut outside =
-            Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0; 11] };
+        let mut outside = Outside::new(Vec::new());
         let mut now = Time::from_seconds(100);
         let flavor = ResourceFlavor { name: "f".into(), ..ResourceFlavor::default() };
         let mut news = vec![
@@ -189,8 +188,7 @@ mod tests {
         for (pause, want) in [(Duration::ZERO, 1), (Duration::from_seconds(1), 600)] {
             let config = Config { explain_every: pause, ..Config::default() };
             let mut engine = Engine::new(config);
-            let mut outside =
-                Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0; 601] };
+            let mut outside = Outside::new(Vec::new());
             let mut now = Time::from_seconds(100);
             let flavor = ResourceFlavor { name: "f".into(), ..ResourceFlavor::default() };
             let mut news = vec![

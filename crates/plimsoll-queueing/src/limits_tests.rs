@@ -1,7 +1,7 @@
 //! Queues whose limits are lowered while they use what they had.
 
-use super::tests::{Outside, queue};
 use super::*;
+use crate::testing::outside::{Outside, queue};
 use crate::testing::{self as engine, Engine};
 use plimsoll_state::time::{Duration, Time};
 
@@ -33,7 +33,7 @@ fn nothing_is_kept_back_above_lowered_limits() {
     events.extend(queue(2, 11, None, false));
     // All 16 are in use. Then one waits in the first queue, and behind it one that takes what that queue has borrowed.
     let all = [(0, 0, 10), (2, 9, 6), (0, 5, 1), (1, 2, 6)];
-    let mut outside = Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0; 4] };
+    let mut outside = Outside::new(Vec::new());
     let mut preempted = Vec::new();
     for (count_round, news) in [&all[..2], &[], &all[2..], &[], &[]].into_iter().enumerate() {
         if count_round == 2 {
@@ -46,7 +46,7 @@ fn nothing_is_kept_back_above_lowered_limits() {
         let mut actions = Vec::new();
         engine.step(Time::from_seconds(1_000 + count_round as i64), &mut batch, &mut actions);
         events = outside.carry_out(actions, &mut std::iter::empty());
-        assert!(outside.reserved() <= 16_000, "{} of 16000", outside.reserved());
+        assert!(outside.reserved(None) <= 16_000, "{} of 16000", outside.reserved(None));
         preempted.push(outside.workloads[0].status.is_true(cond::PREEMPTED));
     }
     assert_eq!(preempted, [false, false, true, true, true]);
@@ -56,7 +56,7 @@ fn nothing_is_kept_back_above_lowered_limits() {
 #[test]
 fn changes_of_a_quota_that_follow_each_other_requeue_together() {
     let mut engine = Engine::new(Config::default());
-    let mut outside = Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0] };
+    let mut outside = Outside::new(Vec::new());
     let mut events = vec![
         Event::NamespaceUpsert("n".into(), StringMap::new()),
         Event::ResourceFlavorUpsert(Box::new(ResourceFlavor { name: "f".into(), ..Default::default() })),

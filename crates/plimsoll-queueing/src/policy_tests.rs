@@ -1,7 +1,7 @@
 //! Rules about workloads decide with Kueue's.
 
-use super::tests::{Outside, queue};
 use super::*;
+use crate::testing::outside::{Outside, queue};
 use crate::testing::{self as engine, Engine};
 use plimsoll_state::time::Time;
 use std::collections::BTreeMap;
@@ -33,8 +33,7 @@ fn admitted(config: Config, workloads: &[(i32, i64)], others: bool) -> (Vec<usiz
     let queues = if others { workloads.len() } else { 0 };
     events.extend((0..queues).flat_map(|i| queue(i, 0, None, false)));
     events.extend(queue(queues, 5, None, false));
-    let mut outside =
-        Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0; workloads.len()] };
+    let mut outside = Outside::new(Vec::new());
     for (i, (priority, cpus)) in workloads.iter().enumerate() {
         events.push(outside.create(if others { i } else { 0 }, *priority, cpus * 1000));
     }

@@ -1,14 +1,12 @@
-//! Properties of queueing on random trees of cohorts, against plain recursion over the objects. Arithmetic of this crate
-//! alone, on trees larger than those of the simulator (`plimsoll-sim`).
+//! Properties of cycles on random trees of cohorts: those that leave out what can't change a verdict decide as plain ones do,
+//! and fair sharing comes to what is fair. What holds after any events is checked by the simulator (`plimsoll-sim`).
 
 mod bounded;
 
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 
-use super::tests::{cluster_queue, workload};
 use super::*;
+use crate::testing::outside::{Outside, cluster_queue, workload};
 use crate::testing::{self as engine, Engine};
 use plimsoll_state::time::Duration;
 use plimsoll_state::time::Time;
@@ -62,15 +60,14 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// An engine, and an outside that does all it is asked to at once.
-struct World {
+/// Trees of cohorts, and how soon what queueing asks for is answered.
+struct Trees {
     engine: Engine,
+    outside: Outside,
     now: Time,
     cohorts: Vec<Spec>,
     queues: Vec<Spec>,
-    jobs: BTreeMap<WorkloadKey, Workload>,
     made: usize,
-    version: u64,
     preemptions: usize,
     /// Whether every cohort is a tree of its own.
     apart: bool,
@@ -82,29 +79,24 @@ struct World {
     decisions: Vec<String>,
 }
 
-impl World {
+impl Trees {
     fn new(cohorts: &[Spec], queues: &[Spec], fair: bool) -> Self {
-        let engine = Self::engine(fair);
-        let (cohorts, queues) = (cohorts.to_vec(), queues.to_vec());
-        let now = Time::from_seconds(1_000);
-        let jobs = BTreeMap::new();
-        let mut world = Self {
-            engine,
-            now,
-            cohorts,
-            queues,
-            jobs,
+        let mut trees = Self {
+            engine: Self::engine(fair),
+            outside: Outside::new(Vec::new()),
+            now: Time::from_seconds(1_000),
+            cohorts: cohorts.to_vec(),
+            queues: queues.to_vec(),
             made: 0,
-            version: 1,
             preemptions: 0,
             apart: false,
             patient: false,
             at_once: usize::MAX,
             decisions: Vec::new(),
         };
-        let events = world.setup();
-        world.step(events);
-        world
+        let events = trees.setup();
+        trees.step(events);
+        trees
     }
 
     fn engine(fair: bool) -> Engine {
@@ -173,7 +165,7 @@ impl World {
     fn step(&mut self, events: Vec<Event>) -> bool {
         let (mut moved, mut events) = (false, events);
         let (mut late, mut explained) = (std::collections::VecDeque::new(), Vec::new());
-        for _ in 0..100 + 100 * self.jobs.len() {
+        for _ in 0..100 + 100 * self.outside.workloads.len() {
             let (answers, now_moved) = self.step_once(events);
             moved |= now_moved;
             let (at_once, later): (Vec<_>, Vec<_>) = answers.into_iter().partition(|(explains, _)| *explains);
@@ -204,24 +196,22 @@ impl World {
         let mut answers = Vec::new();
         for action in actions {
             let engine::Action::Queueing(Action::UpdateWorkload(u)) = action else { continue };
-            let Some(w) = self.jobs.get_mut(&u.key) else { continue };
-            let preempted = w.status.is_true(cond::PREEMPTED);
-            u.apply(&mut w.status);
-            self.version += 1;
-            w.version = self.version;
+            let preempted =
+                |o: &mut Outside| o.find(&u.key).is_some_and(|w| w.status.is_true(cond::PREEMPTED));
+            let before = preempted(&mut self.outside);
+            let Some(events) = self.outside.write(&u) else { continue };
+            let mut events = events.to_vec();
             moved |= matches!(u.admission, Some(Some(_)));
+            if !before && preempted(&mut self.outside) {
+                self.preemptions += 1;
+                moved = true;
+            }
+            let Some(w) = self.outside.find(&u.key) else { continue };
             if !u.explains() {
                 let s = &w.status;
                 let (admitted, evicted) = (s.admission.is_some(), s.is_true(cond::EVICTED));
                 self.decisions.push(format!("{} {admitted} {evicted}", u.key.name));
             }
-            if !preempted && w.status.is_true(cond::PREEMPTED) {
-                self.preemptions += 1;
-                moved = true;
-            }
-            let (key, id, version) = (u.key.clone(), u.id, self.version);
-            let mut events =
-                vec![Event::Written { key, id, version }, Event::WorkloadUpsert(Box::new(w.clone()))];
             if w.status.is_true(cond::EVICTED) && w.status.is_true(cond::QUOTA_RESERVED) {
                 events.push(Event::WorkloadStopped(u.key.clone()));
             }
@@ -235,7 +225,7 @@ impl World {
 
     /// Steps until nothing moves; how many steps that took, `None` if it doesn't end.
     fn settle(&mut self) -> Option<usize> {
-        let (mut quiet, limit) = (0, 40 + 20 * self.jobs.len());
+        let (mut quiet, limit) = (0, 40 + 20 * self.outside.workloads.len());
         for n in 0..limit {
             let moved = self.step(Vec::new());
             let idle = self.engine.next_wake().is_none_or(|t| t > self.now);
@@ -251,129 +241,54 @@ impl World {
         let event = match op {
             Op::Create(q, priority, amount) => {
                 self.made += 1;
-                let mut w = workload(self.made, q % self.queues.len(), priority, amount);
-                w.creation = self.now.truncate_to_second();
+                let creation = self.now.truncate_to_second();
                 self.now = self.now.plus(Duration::from_seconds(1));
-                self.jobs.insert(w.key.clone(), w.clone());
-                Event::WorkloadUpsert(Box::new(w))
+                self.create(q % self.queues.len(), priority, amount, creation)
             }
             Op::Finish(i) => {
-                let running: Vec<_> = self
-                    .jobs
-                    .values()
-                    .filter(|w| w.status.is_true(cond::ADMITTED) && !w.status.is_true(cond::FINISHED))
-                    .map(|w| w.key.clone())
-                    .collect();
+                let runs =
+                    |w: &&Workload| w.status.is_true(cond::ADMITTED) && !w.status.is_true(cond::FINISHED);
+                let running: Vec<WorkloadKey> =
+                    self.all().into_iter().filter(runs).map(|w| w.key.clone()).collect();
                 let Some(key) = running.get(i % running.len().max(1)) else { return };
-                let Some(w) = self.jobs.get_mut(key) else { return };
-                self.version += 1;
-                w.version = self.version;
-                let kind = cond::FINISHED.into();
-                w.status.conditions.push(Condition { kind, status: true, ..Default::default() });
-                Event::WorkloadUpsert(Box::new(w.clone()))
+                let done = Condition { kind: cond::FINISHED.into(), status: true, ..Condition::default() };
+                let Some(event) = self.outside.change(key, |w| w.status.conditions.push(done)) else {
+                    return;
+                };
+                event
             }
             Op::Delete(i) => {
-                let Some(key) = self.jobs.keys().nth(i % self.jobs.len().max(1)).cloned() else { return };
-                self.jobs.remove(&key);
+                let all = self.all();
+                let Some(key) = all.get(i % all.len().max(1)).map(|w| w.key.clone()) else { return };
+                self.outside.workloads.retain(|w| w.key != key);
                 Event::WorkloadDelete(key)
             }
         };
         self.step(vec![event]);
     }
 
-    /// What a ClusterQueue's workloads hold, by the objects.
-    fn held(&self, queue: usize) -> i64 {
-        let name = format!("c{queue}");
-        let holds = |w: &&Workload| !w.status.is_true(cond::FINISHED);
-        let admissions = self.jobs.values().filter(holds).filter_map(|w| w.status.admission.as_ref());
-        admissions
-            .filter(|a| a.cluster_queue == name)
-            .flat_map(|a| &a.assignments)
-            .filter_map(|p| p.resource_usage.get("cpu"))
-            .sum()
+    fn create(&mut self, queue: usize, priority: i32, amount: i64, creation: Time) -> Event {
+        let mut w = workload(self.made, queue, priority, amount);
+        w.creation = creation;
+        self.outside.workloads.push(w.clone());
+        Event::WorkloadUpsert(Box::new(w))
     }
 
-    /// Quota and usage of a cohort with everything below, by recursion (Kueue KEP-79).
-    fn cohort(&self, k: usize) -> (i64, i64) {
-        let (mut quota, mut used) = (self.cohorts[k].nominal, 0);
-        let mut add = |(q, u): (i64, i64), lending: Option<i64>| {
-            let local = lending.map_or(0, |l| (q - l).max(0));
-            quota += q - local;
-            used += (u - local).max(0);
-        };
-        for (i, s) in self.queues.iter().enumerate().filter(|(i, _)| self.parent_of_queue(*i) == k) {
-            add((s.nominal, self.held(i)), s.lending);
-        }
-        for (i, s) in self.cohorts.iter().enumerate().filter(|(i, _)| self.parent_of_cohort(*i) == Some(k)) {
-            add(self.cohort(i), s.lending);
-        }
-        (quota, used)
-    }
-
-    /// Nobody uses more than the limits allow, and the engine's tree and statuses say what recursion says.
-    fn audit(&self) {
-        let Some(q) = self.engine.queueing() else { return };
-        let tree = q.quota_tree();
-        let cell = |name: &str| {
-            tree.iter().find(|n| n.name == name).and_then(|n| n.cells.first()).cloned().unwrap_or_default()
-        };
-        for (i, s) in self.queues.iter().enumerate() {
-            let (used, name) = (self.held(i), format!("c{i}"));
-            let borrowed = (used - s.nominal).max(0);
-            assert!(s.borrowing.is_none_or(|b| borrowed <= b), "{name} borrows {borrowed}: {s:?}");
-            assert_eq!((cell(&name).usage, cell(&name).borrowed), (used, borrowed), "{name}");
-            let status = q.status_of_cluster_queue(&name).unwrap_or_default();
-            let (flavor, resource) = ("f".into(), "cpu".into());
-            let row = ResourceUsage { flavor, resource, total: used, borrowed, bytes: false };
-            assert_eq!(status.reservation, [row], "{name}");
-        }
-        for (i, s) in self.cohorts.iter().enumerate() {
-            let ((quota, used), name) = (self.cohort(i), format!("k{i}"));
-            let over = (used - quota).max(0);
-            let most = if i == 0 { Some(0) } else { s.borrowing };
-            assert!(most.is_none_or(|b| over <= b), "{name} uses {used} of {quota}: {s:?}");
-            assert_eq!((cell(&name).subtree, cell(&name).usage), (quota, used), "{name}");
-        }
+    /// All workloads, by name.
+    fn all(&self) -> Vec<&Workload> {
+        let mut all: Vec<&Workload> = self.outside.workloads.iter().collect();
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        all
     }
 
     fn admitted(&self) -> Vec<WorkloadKey> {
         let runs = |w: &&Workload| w.status.admission.is_some() && !w.status.is_true(cond::FINISHED);
-        self.jobs.values().filter(runs).map(|w| w.key.clone()).collect()
+        self.all().into_iter().filter(runs).map(|w| w.key.clone()).collect()
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
-
-    /// After any sequence: usage keeps to the limits, borrowed is what the arithmetic says, preemption comes to
-    /// an end, and an engine that starts anew from the objects finds nothing to change. Except that it may preempt:
-    /// who found no victim is not tried again when another queue begins to borrow (as in Kueue), but after a start
-    /// everybody is.
-    #[test]
-    fn trees_keep_their_limits(
-        cohorts in proptest::collection::vec(any_spec(), 1..5),
-        queues in proptest::collection::vec(any_spec(), 1..6),
-        ops in proptest::collection::vec(any_op(), 1..24),
-    ) {
-        let mut world = World::new(&cohorts, &queues, false);
-        for op in ops {
-            world.apply(op);
-            world.audit();
-        }
-        let steps = world.settle();
-        prop_assert!(steps.is_some(), "goes on for ever: {} preemptions", world.preemptions);
-        world.audit();
-        let (before, preemptions) = (world.admitted(), world.preemptions);
-        world.engine = World::engine(false);
-        let mut events = world.setup();
-        events.extend(world.jobs.values().map(|w| Event::WorkloadUpsert(Box::new(w.clone()))));
-        world.step(events);
-        world.settle();
-        world.audit();
-        if world.preemptions == preemptions {
-            prop_assert_eq!(before, world.admitted());
-        }
-    }
 
     /// Cycles that leave out trees in which nothing changed, and heads on which the quota tree alone gives the verdict,
     /// decide the same in the same order as cycles that nominate the heads of all ClusterQueues.
@@ -391,34 +306,18 @@ proptest! {
             queues.iter_mut().for_each(|q| (q.rules, q.strict) = ((2, q.rules.1, false), false));
         }
         let run = |all: bool| {
-            let mut world = World::new(&cohorts, &queues, fair == 0);
-            (world.apart, world.at_once) = (apart, at_once);
-            let events = world.setup();
-            world.step(events);
-            if let Some(q) = world.engine.queueing_mut() {
+            let mut trees = Trees::new(&cohorts, &queues, fair == 0);
+            (trees.apart, trees.at_once) = (apart, at_once);
+            let events = trees.setup();
+            trees.step(events);
+            if let Some(q) = trees.engine.queueing_mut() {
                 (q.looks_everywhere, q.nominates_all) = (all, all);
             }
-            ops.iter().for_each(|op| world.apply(*op));
-            world.settle();
-            world.decisions
+            ops.iter().for_each(|op| trees.apply(*op));
+            trees.settle();
+            trees.decisions
         };
         prop_assert_eq!(run(false), run(true));
-    }
-
-    /// With fair sharing limits hold as well, and preemption comes to an end.
-    #[test]
-    fn fair_trees_keep_their_limits(
-        cohorts in proptest::collection::vec(any_spec(), 1..5),
-        queues in proptest::collection::vec(any_spec(), 1..6),
-        ops in proptest::collection::vec(any_op(), 1..24),
-    ) {
-        let mut world = World::new(&cohorts, &queues, true);
-        for op in ops {
-            world.apply(op);
-            world.audit();
-        }
-        let steps = world.settle();
-        prop_assert!(steps.is_some(), "goes on for ever: {} preemptions", world.preemptions);
     }
 
     /// Equal ClusterQueues that all want more than there is end up with equal parts, whoever came first.
@@ -428,15 +327,15 @@ proptest! {
             parent: 0, nominal: 0, borrowing: None, lending: None, rules: (2, 1, false), strict: false,
         };
         let root = Spec { nominal: each * queues as i64 * 1000, ..free.clone() };
-        let mut world = World::new(&[root], &vec![free; queues], true);
+        let mut trees = Trees::new(&[root], &vec![free; queues], true);
         for i in 0..queues {
             let q = (i + order as usize % queues) % queues;
             for _ in 0..each * queues as i64 {
-                world.apply(Op::Create(q, 0, 1000));
+                trees.apply(Op::Create(q, 0, 1000));
             }
-            prop_assert!(world.settle().is_some());
+            prop_assert!(trees.settle().is_some());
         }
-        let parts: Vec<i64> = (0..queues).map(|q| world.held(q) / 1000).collect();
+        let parts: Vec<i64> = (0..queues).map(|q| trees.outside.reserved(Some(&format!("c{q}"))) / 1000).collect();
         prop_assert_eq!(parts, vec![each; queues]);
     }
 }
@@ -449,10 +348,9 @@ fn fair_preemption_with_an_own_target_that_stays_ends() {
         |nominal, rules| Spec { parent: 0, nominal, borrowing: None, lending: None, rules, strict: true };
     let cohorts = [spec(6000, (0, 0, false))];
     let queues = [spec(3000, (2, 2, false)), spec(7000, (1, 2, false))];
-    let mut world = World::new(&cohorts, &queues, true);
+    let mut trees = Trees::new(&cohorts, &queues, true);
     for (queue, priority, cpus) in [(0, -2, 3), (0, 0, 4), (1, -1, 2), (1, 2, 3), (1, 1, 1), (1, 1, 6)] {
-        world.apply(Op::Create(queue, priority, cpus * 1000));
-        world.audit();
+        trees.apply(Op::Create(queue, priority, cpus * 1000));
     }
-    assert!(world.settle().is_some(), "goes on for ever: {} preemptions", world.preemptions);
+    assert!(trees.settle().is_some(), "goes on for ever: {} preemptions", trees.preemptions);
 }

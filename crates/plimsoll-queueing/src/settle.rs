@@ -398,9 +398,9 @@ impl Queueing {
 #[cfg(test)]
 mod tests {
     use super::super::model::AdmissionCheck;
-    use super::super::tests::{cluster_queue, queue, workload};
     use super::super::{Config, Event, ResourceFlavor};
     use super::*;
+    use crate::testing::outside::{cluster_queue, queue, workload};
 
     /// Checks with their controllers, flavors they are for, reason, message.
     type Row = (&'static [(&'static str, &'static str)], &'static [&'static str], &'static str, &'static str);

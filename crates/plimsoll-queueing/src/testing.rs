@@ -1,4 +1,7 @@
-//! Queueing by itself behind the engine's interface: joint admission is off, as without a scheduler.
+//! What the tests of this crate share. Here: queueing by itself behind the engine's interface, with joint admission off, as
+//! without a scheduler.
+
+pub(crate) mod outside;
 
 use plimsoll_state::{ObjectEvent, Time};
 

@@ -3,153 +3,14 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::outside::{Fate, Outside, cluster_queue, cpu, queue, workload};
 use crate::testing::{self as engine, Engine};
-use plimsoll_state::model::{Container, LabelSelector, PodSpec};
+use plimsoll_state::model::LabelSelector;
 use plimsoll_state::time::Duration;
 use plimsoll_state::time::Time;
 
-fn cpu(amount: i64) -> Resources {
-    [("cpu".to_owned(), amount)].into()
-}
-
-pub(super) fn cluster_queue(
-    name: &str,
-    cohort: &str,
-    nominal: i64,
-    limit: Option<i64>,
-    strict: bool,
-) -> ClusterQueue {
-    ClusterQueue {
-        name: name.into(),
-        cohort: cohort.into(),
-        resource_groups: vec![ResourceGroup {
-            covered: vec!["cpu".into()],
-            flavors: vec![FlavorQuotas {
-                flavor: "f".into(),
-                resources: vec![ResourceQuota {
-                    resource: "cpu".into(),
-                    nominal,
-                    borrowing_limit: limit,
-                    lending_limit: None,
-                }],
-            }],
-        }],
-        strategy: if strict { QueueingStrategy::StrictFifo } else { QueueingStrategy::BestEffortFifo },
-        namespace_selector: Some(LabelSelector::default()),
-        preemption: PreemptionRules {
-            reclaim_within_cohort: PreemptionPolicy::Any,
-            within_cluster_queue: PreemptionPolicy::LowerPriority,
-            ..Default::default()
-        },
-        fair_weight_nano: 1_000_000_000,
-        ..ClusterQueue::default()
-    }
-}
-
-pub(super) fn workload(n: usize, queue: usize, priority: i32, amount: i64) -> Workload {
-    let container = Container { requests: cpu(amount), ..Container::default() };
-    Workload {
-        key: WorkloadKey { namespace: "n".into(), name: format!("w{n}") },
-        uid: format!("uid-{n}"),
-        version: 1,
-        generation: 1,
-        creation: Time::from_seconds(n as i64),
-        priority,
-        queue: format!("l{queue}"),
-        active: true,
-        pod_sets: vec![PodSet {
-            name: "main".into(),
-            count: 1,
-            spec: PodSpec { containers: vec![container], ..PodSpec::default() },
-            ..PodSet::default()
-        }],
-        ..Workload::default()
-    }
-}
-
-/// What the outside does with the next write.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Fate {
-    Done,
-    DoneButLate,
-    DoneTwice,
-    Fails,
-}
-
 fn any_fate() -> impl Strategy<Value = Fate> {
     prop_oneof![4 => Just(Fate::Done), 1 => Just(Fate::DoneButLate), 1 => Just(Fate::DoneTwice), 2 => Just(Fate::Fails)]
-}
-
-/// An API server and jobs in miniature.
-pub(super) struct Outside {
-    pub workloads: Vec<Workload>,
-    pub version: u64,
-    pub late: Vec<Event>,
-    pub admissions: Vec<u32>,
-}
-
-impl Outside {
-    /// A new workload, as [`workload`]; the event that tells of it.
-    pub fn create(&mut self, queue: usize, priority: i32, amount: i64) -> Event {
-        let w = workload(self.workloads.len(), queue, priority, amount);
-        self.workloads.push(w.clone());
-        Event::WorkloadUpsert(Box::new(w))
-    }
-
-    pub fn carry_out(
-        &mut self,
-        actions: Vec<engine::Action>,
-        fates: &mut impl Iterator<Item = Fate>,
-    ) -> Vec<Event> {
-        let mut events = std::mem::take(&mut self.late);
-        for action in actions {
-            let engine::Action::Queueing(Action::UpdateWorkload(u)) = action else { continue };
-            let Some(at) = self.workloads.iter().position(|w| w.key == u.key) else { continue };
-            let fate = fates.next().unwrap_or(Fate::Done);
-            if matches!(fate, Fate::Fails) {
-                events.push(Event::WriteFailed { key: u.key.clone(), id: u.id, message: "no".into() });
-                continue;
-            }
-            self.version += 1;
-            let w = &mut self.workloads[at];
-            let before = w.status.is_true(cond::QUOTA_RESERVED);
-            u.apply(&mut w.status);
-            w.version = self.version;
-            if !before && w.status.is_true(cond::QUOTA_RESERVED) {
-                self.admissions[at] += 1;
-            }
-            let seen = Event::WorkloadUpsert(Box::new(w.clone()));
-            let written = Event::Written { key: u.key.clone(), id: u.id, version: self.version };
-            match fate {
-                Fate::DoneButLate => self.late.extend([seen, written]),
-                Fate::DoneTwice => events.extend([seen.clone(), written, seen]),
-                _ => events.extend([written, seen]),
-            }
-        }
-        events
-    }
-
-    /// Reserved in the API server's eyes, per ClusterQueue.
-    pub fn reserved(&self) -> i64 {
-        let held = |w: &Workload| {
-            let a = w.status.admission.as_ref()?;
-            a.assignments.iter().map(|p| p.resource_usage.get("cpu").copied()).sum::<Option<i64>>()
-        };
-        self.workloads.iter().filter_map(held).sum()
-    }
-}
-
-/// A ClusterQueue of one cohort and its LocalQueue.
-pub(super) fn queue(i: usize, nominal: i64, limit: Option<i64>, strict: bool) -> [Event; 2] {
-    let cq = cluster_queue(&format!("c{i}"), "pool", nominal * 1000, limit.map(|l| l * 1000), strict);
-    let lq = LocalQueue {
-        namespace: "n".into(),
-        name: format!("l{i}"),
-        cluster_queue: format!("c{i}"),
-        fair_weight_nano: 1_000_000_000,
-        ..LocalQueue::default()
-    };
-    [Event::ClusterQueueUpsert(Box::new(cq)), Event::LocalQueueUpsert(Box::new(lq))]
 }
 
 /// One reclaims its quota, and two others each fit beside the victim: only one of them is admitted while it runs.
@@ -163,7 +24,7 @@ fn nobody_is_admitted_in_the_place_of_a_victim_that_still_runs() {
     events.extend([2, 2, 7].into_iter().enumerate().flat_map(|(i, q)| queue(i, q, None, false)));
     // It borrows 5 of the 7 that the third queue has.
     let all = [(0, 7), (1, 1), (2, 5), (0, 3), (1, 2)];
-    let mut outside = Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0; 5] };
+    let mut outside = Outside::new(Vec::new());
     let held = |o: &Outside| o.workloads.iter().map(|w| w.status.admission.is_some()).collect::<Vec<_>>();
     for (count_round, news) in [&all[..2], &[], &all[2..], &[], &[]].into_iter().enumerate() {
         events.extend(news.iter().map(|(queue, amount)| outside.create(*queue, 0, amount * 1000)));
@@ -171,7 +32,7 @@ fn nobody_is_admitted_in_the_place_of_a_victim_that_still_runs() {
         let mut actions = Vec::new();
         engine.step(Time::from_seconds(1_000 + count_round as i64), &mut batch, &mut actions);
         events = outside.carry_out(actions, &mut std::iter::empty());
-        assert!(outside.reserved() <= 11_000, "{} of 11000", outside.reserved());
+        assert!(outside.reserved(None) <= 11_000, "{} of 11000", outside.reserved(None));
     }
     assert!(outside.workloads[0].status.is_true(cond::PREEMPTED));
     assert_eq!(held(&outside), [true, true, false, true, false]);
@@ -214,7 +75,7 @@ fn a_local_queue_follows_its_cluster_queue() {
 #[test]
 fn a_local_queue_without_a_cluster_queue_counts_nothing() {
     let mut engine = Engine::new(Config::default());
-    let mut outside = Outside { workloads: Vec::new(), version: 1, late: Vec::new(), admissions: vec![0] };
+    let mut outside = Outside::new(Vec::new());
     let flavor = ResourceFlavor { name: "f".into(), ..Default::default() };
     let mut events = vec![
         Event::NamespaceUpsert("n".into(), StringMap::new()),
@@ -283,8 +144,7 @@ proptest! {
             .map(|(n, (q, p, a))| workload(n, q % queues.len(), *p, a * 1000))
             .collect();
         events.extend(workloads.iter().map(|w| Event::WorkloadUpsert(Box::new(w.clone()))));
-        let count = workloads.len();
-        let mut outside = Outside { workloads, version: 1, late: Vec::new(), admissions: vec![0; count] };
+        let mut outside = Outside::new(workloads);
         let mut fates = fates.into_iter();
         let mut idle = 0;
         for count_round in 0..400 {
@@ -292,7 +152,7 @@ proptest! {
             let mut actions = Vec::new();
             engine.step(now, &mut batch, &mut actions);
             events = outside.carry_out(actions, &mut fates);
-            prop_assert!(outside.reserved() <= total, "{} of {total} reserved", outside.reserved());
+            prop_assert!(outside.reserved(None) <= total, "{} of {total} reserved", outside.reserved(None));
             // Evicted jobs stop; of those that run some finish.
             let mut finished = 0;
             for (i, w) in outside.workloads.iter_mut().enumerate() {

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
-use super::super::tests::{cluster_queue, workload};
 use super::super::{
     Action, CounterSource, DeviceMapping, Event, LocalQueue, ResourceFlavor, ResourceGroup, ResourceQuota,
 };
 use super::*;
+use crate::testing::outside::{cluster_queue, workload};
 use plimsoll_state::DeviceSelector;
 use plimsoll_state::model::{Counters, Device, PodResourceClaim, StringMap};
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::Workload;
-use crate::tests::{cluster_queue, workload};
+use crate::testing::outside::{cluster_queue, workload};
 use crate::{
     Action, Cohort, Condition, Config, Event, FairSharing, LocalQueue, LocalQueueMetrics, ResourceFlavor,
     cond,

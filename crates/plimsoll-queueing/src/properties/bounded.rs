@@ -15,28 +15,27 @@ proptest! {
         cohorts in proptest::collection::vec(any_spec(), 1..4),
         queues in proptest::collection::vec(any_spec(), 1..8),
         (simple, apart, fair) in (0..4u8, any::<bool>(), 0..5u8),
-        (work, admissions) in (1..4usize, 1..3usize),
+        (work, admissions, rounds) in (1..4usize, 1..3usize, prop_oneof![Just(1), Just(8)]),
         ops in proptest::collection::vec(any_op(), 1..40),
     ) {
         let mut queues = queues;
         if simple > 0 {
             queues.iter_mut().for_each(|q| (q.rules, q.strict) = ((2, q.rules.1, false), false));
         }
-        let run = |bounds: Option<(usize, usize)>| {
-            let mut world = World::new(&cohorts, &queues, fair == 0);
-            (world.apart, world.patient) = (apart, true);
-            let events = world.setup();
-            world.step(events);
-            if let (Some(q), Some((work, admissions))) = (world.engine.queueing_mut(), bounds) {
-                (q.bounded.most, q.queues_per_cycle) = (work, admissions);
+        let run = |bounds: Option<(usize, usize, usize)>| {
+            let mut trees = Trees::new(&cohorts, &queues, fair == 0);
+            (trees.apart, trees.patient) = (apart, true);
+            let events = trees.setup();
+            trees.step(events);
+            if let (Some(q), Some(bounds)) = (trees.engine.queueing_mut(), bounds) {
+                (q.bounded.most, q.queues_per_cycle, q.rounds) = bounds;
             }
-            ops.iter().for_each(|op| world.apply(*op));
-            world.settle();
-            world.audit();
-            world.decisions.sort_unstable();
-            world.decisions
+            ops.iter().for_each(|op| trees.apply(*op));
+            trees.settle();
+            trees.decisions.sort_unstable();
+            trees.decisions
         };
-        prop_assert_eq!(run(Some((work, admissions))), run(None));
+        prop_assert_eq!(run(Some((work, admissions, rounds))), run(None));
     }
 }
 
@@ -52,23 +51,21 @@ fn bounded_cycles_reach_every_tree() {
         strict: false,
     };
     let queues: Vec<Spec> = (0..5).map(|parent| Spec { parent, ..spec.clone() }).collect();
-    let mut world = World::new(&vec![spec; 5], &queues, false);
-    world.apart = true;
-    let mut events = world.setup();
+    let mut trees = Trees::new(&vec![spec; 5], &queues, false);
+    trees.apart = true;
+    let mut events = trees.setup();
     for n in 0..20 {
-        let w = workload(n, n % 5, 0, 1000);
-        world.jobs.insert(w.key.clone(), w.clone());
-        events.push(Event::WorkloadUpsert(Box::new(w)));
+        events.push(trees.outside.create(n % 5, 0, 1000));
     }
-    world.engine.queueing_mut().unwrap().queues_per_cycle = 1;
-    let (_, moved) = world.step_once(events);
-    assert!(moved && world.decisions.len() == 1, "one tree in a step: {:?}", world.decisions);
-    assert!(world.engine.next_wake().is_some_and(|t| t <= world.now));
-    assert!(world.settle().is_some());
+    trees.engine.queueing_mut().unwrap().queues_per_cycle = 1;
+    let (_, moved) = trees.step_once(events);
+    assert!(moved && trees.decisions.len() == 1, "one tree in a step: {:?}", trees.decisions);
+    assert!(trees.engine.next_wake().is_some_and(|t| t <= trees.now));
+    assert!(trees.settle().is_some());
     // Each cohort has the quota of one ClusterQueue and its own.
-    assert_eq!(world.admitted().len(), 20, "{:?}", world.decisions);
+    assert_eq!(trees.admitted().len(), 20, "{:?}", trees.decisions);
     // Also when all of them are due again all the time.
-    let queueing = world.engine.queueing_mut().unwrap();
+    let queueing = trees.engine.queueing_mut().unwrap();
     let turn = |_| {
         queueing.due.everywhere();
         queueing.take_queues_due(false)
@@ -88,7 +85,7 @@ fn bounded_changes_reach_every_workload() {
         rules: (2, 1, false),
         strict: false,
     };
-    let mut world = World::new(std::slice::from_ref(&spec), std::slice::from_ref(&spec), false);
+    let mut trees = Trees::new(std::slice::from_ref(&spec), std::slice::from_ref(&spec), false);
     let closed = RunWindow {
         name: "night".into(),
         invalid: "never open".into(),
@@ -100,19 +97,19 @@ fn bounded_changes_reach_every_workload() {
     for n in 0..6 {
         let mut w = workload(n, 0, 0, 1000);
         w.pod_sets[0].spec.containers[0].requests.clear();
-        world.jobs.insert(w.key.clone(), w.clone());
+        trees.outside.workloads.push(w.clone());
         events.push(Event::WorkloadUpsert(Box::new(w)));
     }
-    world.step(events);
-    world.engine.queueing_mut().unwrap().bounded.most = 2;
+    trees.step(events);
+    trees.engine.queueing_mut().unwrap().bounded.most = 2;
     let item =
         LimitRangeItem { default_request: [("cpu".to_owned(), 4000)].into(), ..LimitRangeItem::default() };
     let range = LimitRange { namespace: "n".into(), name: "r".into(), pod: None, container: Some(item) };
     let events = vec![Event::RunWindowDelete("night".into()), Event::LimitRangeUpsert(Box::new(range))];
-    let (_, moved) = world.step_once(events);
-    assert!(!moved && world.decisions.is_empty(), "before all are queued: {:?}", world.decisions);
-    assert!(world.engine.next_wake().is_some_and(|t| t <= world.now));
-    assert!(world.settle().is_some());
+    let (_, moved) = trees.step_once(events);
+    assert!(!moved && trees.decisions.is_empty(), "before all are queued: {:?}", trees.decisions);
+    assert!(trees.engine.next_wake().is_some_and(|t| t <= trees.now));
+    assert!(trees.settle().is_some());
     // Of 16 cores, four each.
-    assert_eq!(world.admitted().len(), 4, "{:?}", world.decisions);
+    assert_eq!(trees.admitted().len(), 4, "{:?}", trees.decisions);
 }

@@ -1,12 +1,12 @@
 //! Run windows second by second: texts, statuses and moments, where every write works and jobs stop at once. Random windows,
 //! faults and restarts are played by the simulator (`plimsoll-sim`, `check/windows.rs`).
 
-use super::super::tests::{cluster_queue, workload};
 use super::super::{
     Condition, Config, Event, FlavorQuotas, LocalQueue, ResourceFlavor, ResourceQuota, TargetKind, Workload,
     WorkloadKey, cond,
 };
 use super::*;
+use crate::testing::outside::{cluster_queue, workload};
 use plimsoll_state::model::{LabelSelector, StringMap};
 use plimsoll_state::time::Duration;
 

@@ -4,9 +4,9 @@
 use plimsoll_state::ObjectEvent;
 use proptest::prelude::*;
 
-use super::super::tests::{cluster_queue, workload};
 use super::super::*;
 use crate::model::REPLACED;
+use crate::testing::outside::{cluster_queue, workload};
 use plimsoll_state::time::Duration;
 use plimsoll_state::time::Time;
 
