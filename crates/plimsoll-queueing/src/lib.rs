@@ -72,6 +72,7 @@ mod testing;
 mod tests;
 mod tree;
 mod update;
+mod visibility;
 
 pub use config::{
     AdmissionFairSharing, Config, CounterSource, DeviceMapping, FairSharing, FairStrategy, Gates,
@@ -93,6 +94,7 @@ pub use policy::{Ruling, WorkloadPolicy};
 pub use report::{QueueStatus, QuotaCell, QuotaNode, ResourceUsage, Waiting};
 pub use run_windows::{Calendar, Chosen, Hours, OUTSIDE, RunWindow, RunWindowStatus};
 pub use update::WorkloadUpdate;
+pub use visibility::{Page, PendingWorkload, QueueName};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,6 +4,8 @@
 //! (it may not run before some time or condition). Workloads of the same scheduling hash from the same LocalQueue
 //! share a bucket, so that requeueing a whole class costs nothing per workload.
 
+mod order;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
