@@ -7,9 +7,11 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
+use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
 pub use rcgen::Error;
@@ -130,6 +132,25 @@ pub fn check_key(key: &str) -> Result<(), Error> {
 /// The cryptography that TLS runs on.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// What verifies client certificates of the authorities in these bundles, where a certificate is shown; `None`: there is no
+/// authority.
+///
+/// # Errors
+/// A bundle can't be read.
+pub fn client_verifier(bundles: &[&str]) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+    let mut roots = RootCertStore::empty();
+    for bundle in bundles {
+        for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
+            roots.add(certificate.map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
+        }
+    }
+    if roots.is_empty() {
+        return Ok(None);
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    verifier.allow_unauthenticated().build().map(Some).map_err(|e| e.to_string())
 }
 
 /// TLS settings of a server: HTTP/2 and HTTP/1.1, and `clients` to verify client certificates with where they are sent.

@@ -14,6 +14,7 @@ use plimsoll_apimachinery::go::go_quote;
 use plimsoll_apimachinery::{ApiError, Details};
 use serde_json::{Value, json};
 
+pub use plimsoll_client::https::subject::PeerCertificate;
 pub use rbac::{Attributes, Decision, Rbac};
 pub use reviews::create as create_review;
 
@@ -79,19 +80,6 @@ impl User {
         }
         v
     }
-}
-
-/// The subject of a verified client certificate, put into the request's extensions by the listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerCertificate {
-    /// Common name: the user.
-    pub common_name: String,
-    /// Organizations: the groups.
-    pub organizations: Vec<String>,
-    /// UID of the user, mostly empty.
-    pub uid: String,
-    /// SHA-256 of the certificate, in lower-case hexadecimal.
-    pub fingerprint: String,
 }
 
 /// How requests are authorized.

@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
+use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +31,10 @@ pub struct Limits {
 
 /// Answers requests.
 pub type Handler = Arc<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Response<Full<Bytes>>> + Send + Sync>;
+
+/// The certificate that a client has shown, which TLS has verified. In the extensions of its requests.
+#[derive(Clone, Debug)]
+pub struct ClientCertificate(pub CertificateDer<'static>);
 
 /// An answer of plain text.
 pub fn text(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
@@ -67,7 +72,8 @@ impl Connect for Handlers {
         // All clients are alike: busy connections make no place for others.
         peer.connection.authenticated();
         let connection = Arc::clone(peer.connection);
-        Ok(Requests { handler: Arc::clone(&self.handler), body: self.body, connection })
+        let certificate = peer.certificate.map(|c| ClientCertificate(c.clone().into_owned()));
+        Ok(Requests { handler: Arc::clone(&self.handler), body: self.body, connection, certificate })
     }
 }
 
@@ -77,6 +83,7 @@ struct Requests {
     handler: Handler,
     body: usize,
     connection: Arc<Connection>,
+    certificate: Option<ClientCertificate>,
 }
 
 impl tower::Service<Request<Incoming>> for Requests {
@@ -89,10 +96,13 @@ impl tower::Service<Request<Incoming>> for Requests {
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        let Self { handler, body: limit, connection } = self.clone();
+        let Self { handler, body: limit, connection, certificate } = self.clone();
         Box::pin(async move {
             let _in_flight = connection.request();
-            let (head, body) = request.into_parts();
+            let (mut head, body) = request.into_parts();
+            if let Some(certificate) = certificate {
+                head.extensions.insert(certificate);
+            }
             let whole = tokio::time::timeout(BODY, Limited::new(body, limit).collect()).await;
             Ok(match whole {
                 Ok(Ok(body)) => handler(Request::from_parts(head, body.to_bytes())).await,

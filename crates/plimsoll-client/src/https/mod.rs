@@ -5,6 +5,7 @@
 
 mod connections;
 pub mod handler;
+pub mod subject;
 
 use std::sync::Arc;
 use std::time::Duration;
