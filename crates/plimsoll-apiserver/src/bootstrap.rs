@@ -53,6 +53,7 @@ pub async fn run(server: &Arc<Server>) -> Result<(), ServerError> {
     create_all(server, objects).await?;
     keep_flow_control(server).await?;
     crate::custom::load(server).await;
+    crate::aggregation::services::load(server);
     server.store().forget_changes();
     crate::custom::resume(server);
     Ok(())

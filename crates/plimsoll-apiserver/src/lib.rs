@@ -1,6 +1,7 @@
 //! An embedded Kubernetes API server: real requests, real watches, one process, one file.
 
 pub mod admission;
+mod aggregation;
 pub mod audit;
 pub mod auth;
 mod bootstrap;
@@ -26,6 +27,7 @@ mod write;
 
 pub use admission::hooks::{AdmissionHook, HookRequest};
 pub use admission::plugins::{Plugin, Plugins};
+pub use aggregation::{LocalAnswer, LocalApi, ProxyClient};
 pub use flow::DEFAULT_SEATS;
 pub use logs::{LogRequest, LogSource};
 pub use server::{Server, ServerConfig, ServerError};

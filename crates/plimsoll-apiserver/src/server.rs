@@ -13,6 +13,8 @@ use crate::admission::charges::ChargesInFlight;
 use crate::admission::hooks::{AdmissionHook, Hooks};
 use crate::admission::plugins::Plugins;
 use crate::admission::policies::Policies;
+use crate::aggregation::remote::ProxyClient;
+use crate::aggregation::table::Aggregation;
 use crate::audit::Audit;
 use crate::auth::impersonation::Impersonation;
 use crate::auth::tokens::{self, ISSUER, Signer};
@@ -39,6 +41,9 @@ pub struct ServerConfig {
     pub auth: AuthConfig,
     /// Admission plugins that are on.
     pub plugins: Plugins,
+    /// What this server shows to the servers that APIServices name; `None`: it shows no certificate, so that they take its
+    /// users for anonymous.
+    pub proxy_client: Option<ProxyClient>,
     /// Where requests are recorded; `None`: nowhere.
     pub audit: Option<Arc<Audit>>,
     /// Address that clients are told in discovery, `host:port`.
@@ -58,6 +63,7 @@ impl Default for ServerConfig {
             clock: Clock::wall(),
             auth: AuthConfig::default(),
             plugins: Plugins::default(),
+            proxy_client: None,
             audit: None,
             address: "127.0.0.1:6443".to_owned(),
             service_network: (std::net::Ipv4Addr::new(10, 0, 0, 0), 1 << 16),
@@ -110,6 +116,7 @@ pub struct Server {
     /// Room for the bodies of requests under way, in KiB.
     bodies: Arc<Semaphore>,
     flow: FlowControl,
+    aggregation: Aggregation,
     followers: Vec<Box<dyn Follower>>,
 }
 
@@ -152,6 +159,7 @@ impl Server {
             clean_ups: CleanUps::default(),
             bodies: Arc::new(Semaphore::new(MAX_BODIES_KIB)),
             flow,
+            aggregation: Aggregation::default(),
             followers,
         })
     }
@@ -224,6 +232,11 @@ impl Server {
     /// Priority and fairness.
     pub(crate) const fn flow(&self) -> &FlowControl {
         &self.flow
+    }
+
+    /// Groups that are served beside the server's own.
+    pub(crate) const fn aggregation(&self) -> &Aggregation {
+        &self.aggregation
     }
 
     /// Sets where logs come from.

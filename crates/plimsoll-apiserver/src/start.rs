@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
+use crate::aggregation::services;
 use crate::auth::tokens::Signer;
 use crate::server::{Server, ServerConfig, ServerError};
 use crate::store::Store;
@@ -36,7 +37,7 @@ impl Server {
     pub fn over(config: ServerConfig, store: Store) -> Starting {
         Box::pin(async move {
             let signer = signer(config.data.as_deref())?;
-            let followers = vec![custom::follower(), flow::keep::follower()];
+            let followers = vec![custom::follower(), flow::keep::follower(), services::follower()];
             let server = Self::assemble(config, store, signer, followers);
             bootstrap::run(&server).await?;
             Ok(server)

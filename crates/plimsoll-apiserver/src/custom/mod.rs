@@ -181,36 +181,46 @@ fn remove_rows(table: &mut plimsoll_apimachinery::KindTable, definition: &Value)
 /// Each served group version has an APIService, as the aggregator makes them.
 async fn register_services(server: &Arc<Server>, definition: &Value) {
     let group = definition["spec"]["group"].as_str().unwrap_or("");
+    for version in versions(definition) {
+        register_service(server, group, &version, (1000, 100)).await;
+    }
+}
+
+/// Makes the APIService of a version that this process serves, with `groupPriorityMinimum` and `versionPriority`.
+pub(crate) async fn register_service(
+    server: &Arc<Server>,
+    group: &str,
+    version: &str,
+    priorities: (i64, i64),
+) {
     let table = server.kinds();
     let gvk = Gvk { group: "apiregistration.k8s.io".into(), version: "v1".into(), kind: "APIService".into() };
     let Some(kind) = table.kind(&gvk).cloned() else { return };
-    for version in versions(definition) {
-        let name = format!("{version}.{group}");
-        if server.store().get(&Key::new(SERVICES, "", name.as_str())).is_some() {
-            continue;
-        }
-        let now = crate::time::seconds(server.now());
-        let object = json!({
-            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-            "metadata": {
-                "name": name, "uid": uuid::Uuid::new_v4().to_string(), "creationTimestamp": now,
-                "labels": {"kube-aggregator.kubernetes.io/automanaged": "true"},
-            },
-            "spec": {"group": group, "version": version, "groupPriorityMinimum": 1000, "versionPriority": 100},
-            "status": {"conditions": [{
-                "type": "Available", "status": "True", "lastTransitionTime": now, "reason": "Local",
-                "message": "Local APIServices are always available",
-            }]},
-        });
-        let mut object = object;
-        if let Err(e) =
-            crate::machine::own_update(&kind, None, &mut object, "kube-apiserver", "", server.now())
-        {
-            tracing::debug!(error = %e, "ownership of an APIService");
-        }
-        let key = Key::new(SERVICES, "", name.as_str());
-        let _ = server.put(key, Expected::Absent, &object).await;
+    let name = format!("{version}.{group}");
+    if server.store().get(&Key::new(SERVICES, "", name.as_str())).is_some() {
+        return;
     }
+    let now = crate::time::seconds(server.now());
+    let mut object = json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {
+            "name": name, "uid": uuid::Uuid::new_v4().to_string(), "creationTimestamp": now,
+            "labels": {"kube-aggregator.kubernetes.io/automanaged": "true"},
+        },
+        "spec": {
+            "group": group, "version": version, "groupPriorityMinimum": priorities.0,
+            "versionPriority": priorities.1,
+        },
+        "status": {"conditions": [{
+            "type": "Available", "status": "True", "lastTransitionTime": now, "reason": "Local",
+            "message": "Local APIServices are always available",
+        }]},
+    });
+    if let Err(e) = crate::machine::own_update(&kind, None, &mut object, "kube-apiserver", "", server.now()) {
+        tracing::debug!(error = %e, "ownership of an APIService");
+    }
+    let key = Key::new(SERVICES, "", name.as_str());
+    let _ = server.put(key, Expected::Absent, &object).await;
 }
 
 /// The one that removes a definition's instances.

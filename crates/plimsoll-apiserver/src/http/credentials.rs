@@ -21,6 +21,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
+use crate::aggregation::ProxyClient;
 use crate::auth::pem::pem_error;
 use crate::private;
 
@@ -40,6 +41,8 @@ const CA: Pair = Pair { certificate: "ca.crt", key: "ca.key" };
 const SERVER: Pair = Pair { certificate: "server.crt", key: "server.key" };
 const ADMIN: Pair = Pair { certificate: "admin.crt", key: "admin.key" };
 const TOKEN: &str = "token";
+/// Common name of the certificate for the servers behind this one, as `extension-apiserver-authentication` has it.
+const PROXY_CLIENT: &str = "front-proxy-client";
 
 const RESTORE_CA: &str = "restore it from a copy, or remove ca.crt and ca.key: the next start makes a new authority, and \
                           kubeconfigs written before no longer work";
@@ -94,6 +97,8 @@ pub struct Credentials {
     client_key: String,
     /// The administrator's bearer token.
     pub token: String,
+    /// What the server shows to the servers behind it; `None`: the authority's key was not kept.
+    pub proxy_client: Option<ProxyClient>,
 }
 
 impl std::fmt::Debug for Credentials {
@@ -135,7 +140,7 @@ impl Credentials {
     pub fn generate(hosts: &[String]) -> Result<Self, CredentialsError> {
         let authority = new_authority()?;
         let (server, admin) = (server(&authority, hosts)?, admin(&authority)?);
-        Ok(Self::of(authority.certificate().to_owned(), server, admin, new_token()))
+        Self::of(authority.certificate().to_owned(), server, admin, new_token()).behind(Some(&authority))
     }
 
     fn of(ca: String, server: Issued, admin: Issued, token: String) -> Self {
@@ -146,7 +151,17 @@ impl Credentials {
             client_certificate: admin.certificate,
             client_key: admin.key,
             token,
+            proxy_client: None,
         }
+    }
+
+    /// With a certificate for the servers behind this one, of this process alone.
+    fn behind(mut self, authority: Option<&Authority>) -> Result<Self, CredentialsError> {
+        if let Some(authority) = authority {
+            let Issued { certificate, key } = authority.client(&subject(PROXY_CLIENT, None))?;
+            self.proxy_client = Some(ProxyClient { certificate, key });
+        }
+        Ok(self)
     }
 
     /// The credentials in a directory, with what is missing made, and a new serving certificate if the one that is there
@@ -172,8 +187,8 @@ impl Credentials {
             let server = files.pair(SERVER)?.filter(|s| trust.accepts_server(s, hosts));
             let admin = files.pair(ADMIN)?.filter(|a| trust.accepts_client(a));
             match (server, admin, authority) {
-                (Some(server), Some(admin), _) => {
-                    return Ok(Self::of(certificate.clone(), server, admin, token));
+                (Some(server), Some(admin), authority) => {
+                    return Self::of(certificate.clone(), server, admin, token).behind(authority.as_ref());
                 }
                 (server, admin, Some(authority)) => {
                     return files.complete(&authority, server, admin, hosts, token);
@@ -382,7 +397,7 @@ impl Files<'_> {
             };
         let server = issued(server_pair, SERVER, &|| server(authority, hosts))?;
         let admin = issued(admin_pair, ADMIN, &|| admin(authority))?;
-        Ok(Credentials::of(authority.certificate().to_owned(), server, admin, token))
+        Credentials::of(authority.certificate().to_owned(), server, admin, token).behind(Some(authority))
     }
 }
 

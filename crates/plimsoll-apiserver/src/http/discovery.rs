@@ -84,14 +84,18 @@ pub fn version(req: &mut Req) -> Result<Reply, ApiError> {
 
 /// `/`.
 pub fn root(req: &mut Req) -> Result<Reply, ApiError> {
-    Ok(Reply::object(200, discovery::root_paths(&req.table, &OTHER_PATHS)))
+    let mut paths = discovery::root_paths(&req.table, &OTHER_PATHS);
+    req.server.aggregation().add_to_paths(&mut paths);
+    Ok(Reply::object(200, paths))
 }
 
 /// `/api`, `/apis` and what is below them down to a version.
 pub fn api(req: &mut Req) -> Result<Reply, ApiError> {
     let core = req.info.path.trim_matches('/').split('/').next() == Some("api");
     let (group, version) = (req.info.group.clone(), req.info.version.clone());
-    let known = core || req.table.groups().iter().any(|(g, _)| *g == group);
+    let known = core
+        || req.table.groups().iter().any(|(g, _)| *g == group)
+        || req.server.aggregation().has_group(&group);
     if req.info.shape != Shape::Root && !known {
         return Ok(Reply::page_not_found());
     }
@@ -113,19 +117,17 @@ pub fn api(req: &mut Req) -> Result<Reply, ApiError> {
             if let Some(reply) = aggregated(req, core)? {
                 return Ok(reply);
             }
-            let table = &req.table;
-            Ok(Reply::object(
-                200,
-                if core {
-                    discovery::core_versions(&req.server.config().address)
-                } else {
-                    discovery::group_list(table)
-                },
-            ))
+            if core {
+                return Ok(Reply::object(200, discovery::core_versions(&req.server.config().address)));
+            }
+            let mut groups = discovery::group_list(&req.table);
+            req.server.aggregation().add_to_groups(&mut groups);
+            Ok(Reply::object(200, groups))
         }
         Shape::Group => {
             negotiate_plain(req, direct)?;
-            let document = discovery::group(&req.table, &group);
+            let own = discovery::group(&req.table, &group);
+            let document = req.server.aggregation().group(&group, own);
             Ok(document.map_or_else(Reply::page_not_found, |d| Reply::object(200, d)))
         }
         _ => {
@@ -159,7 +161,10 @@ fn aggregated(req: &mut Req, core: bool) -> Result<Option<Reply>, ApiError> {
         negotiate_plain(req, !core)?;
         return Ok(None);
     }
-    let document = discovery::aggregated(&req.table, core);
+    let mut document = discovery::aggregated(&req.table, core);
+    if !core {
+        req.server.aggregation().add_to_aggregated(&mut document);
+    }
     let bytes = serde_json::to_vec(&document).map_err(ApiError::internal)?;
     let etag = format!("\"{}\"", machine::hash(&bytes));
     if req.header(header::IF_NONE_MATCH) == Some(etag.as_str()) {

@@ -8,6 +8,7 @@ use plimsoll_client::https::{self, Connect, Connection, Peer};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::aggregation::services;
 use crate::auth::PeerCertificate;
 use crate::server::Server;
 use crate::service::ApiService;
@@ -39,7 +40,12 @@ pub fn serve_within(
         let tls = Some(https::fixed(tls));
         let listener = https::Listener { name: "API server", socket: listener, tls, limits };
         let connections = Connections { server: Arc::clone(&server), stop: stop.clone() };
-        tokio::join!(https::serve(listener, connections, stop.clone()), keep_flow_control(server, stop));
+        let others = services::keep(Arc::clone(&server), stop.clone());
+        tokio::join!(
+            https::serve(listener, connections, stop.clone()),
+            keep_flow_control(server, stop.clone()),
+            others
+        );
     })
 }
 

@@ -1,5 +1,6 @@
 //! HTTP: from a request to an answer.
 
+mod aggregated;
 pub mod body;
 mod components;
 pub mod credentials;
@@ -135,6 +136,7 @@ async fn serve(
         table: server.kinds(),
         info,
         method: parts.method,
+        uri: parts.uri,
         query,
         headers: parts.headers,
         user,
@@ -369,6 +371,9 @@ async fn route(req: &mut Req) -> Result<Reply, ApiError> {
     let custom = || req.table.iter().any(|k| k.gvk.group == req.info.group && k.custom.is_some());
     if req.info.gap && req.info.shape != Shape::Other && !custom() {
         return Err(not_served());
+    }
+    if let Some(served) = req.server.aggregation().serving(&req.info) {
+        return aggregated::answer(req, &served).await;
     }
     if req.info.is_resource {
         return generic::resource(req).await;

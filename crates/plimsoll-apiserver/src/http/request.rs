@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, Method, Uri, header};
 use plimsoll_apimachinery::{KindTable, apply};
 
 use super::info::RequestInfo;
@@ -23,6 +23,8 @@ pub struct Req {
     pub info: RequestInfo,
     /// Method.
     pub method: Method,
+    /// URI as sent.
+    pub uri: Uri,
     /// Query parameters.
     pub query: Query,
     /// Headers.

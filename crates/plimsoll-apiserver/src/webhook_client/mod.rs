@@ -1,6 +1,6 @@
 //! One HTTPS call to a webhook: at its URL, or behind a Service.
 
-mod service;
+pub(crate) mod service;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,9 @@ pub async fn post(
 ) -> Result<Bytes, Failure> {
     // The server behind a Service may be elsewhere than its name says; its certificate is for the name.
     let behind = match client.get("service").filter(|s| s.is_object()) {
-        Some(reference) => Some(service::resolve(store, reference).map_err(Failure::Unreachable)?),
+        Some(reference) => {
+            Some(service::resolve(store, reference).map_err(|e| Failure::Unreachable(e.to_string()))?)
+        }
         None => None,
     };
     match tokio::time::timeout(limit, exchange(url, behind, client, review)).await {

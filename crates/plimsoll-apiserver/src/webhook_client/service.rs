@@ -11,32 +11,50 @@ const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// The controller that makes slices for pods.
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 
+/// Why a Service leads nowhere, in the words of upstream's resolver.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unresolved {
+    /// There is no such Service.
+    #[error("service {0:?} not found")]
+    NoService(String),
+    /// It does not have the port.
+    #[error("no service port {0} found for service {1:?}")]
+    NoPort(u64, String),
+    /// It has no ready endpoints.
+    #[error("no endpoints available for service {0:?}")]
+    NoEndpoints(String),
+    /// The port is no port number.
+    #[error("invalid port {0}")]
+    BadPort(u64),
+}
+
 /// Host and port behind `service` of a `clientConfig`.
 ///
 /// # Errors
-/// Why there is none, in the words of upstream's resolver.
-pub fn resolve(store: &Store, reference: &Value) -> Result<(String, u16), String> {
+/// Why there is none.
+pub fn resolve(store: &Store, reference: &Value) -> Result<(String, u16), Unresolved> {
     let text = |field: &str| reference[field].as_str().unwrap_or("");
     let (namespace, name) = (text("namespace"), text("name"));
     let wanted = reference["port"].as_u64().unwrap_or(443);
     let record = store.get(&Key::new("/services", namespace, name));
-    let service = record.and_then(|r| r.value().ok()).ok_or_else(|| format!("service {name:?} not found"))?;
+    let service =
+        record.and_then(|r| r.value().ok()).ok_or_else(|| Unresolved::NoService(name.to_owned()))?;
     if service["spec"]["type"] == "ExternalName" {
         let host = service["spec"]["externalName"].as_str().unwrap_or("");
         return Ok((host.to_owned(), port(wanted)?));
     }
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
     let named = ports.into_iter().find(|p| p["port"].as_u64() == Some(wanted));
-    let named = named.ok_or_else(|| format!("no service port {wanted} found for service {name:?}"))?;
+    let named = named.ok_or_else(|| Unresolved::NoPort(wanted, name.to_owned()))?;
     let port_name = named["name"].as_str().unwrap_or("");
     let found = from_slices(store, namespace, name, port_name)
         .or_else(|| from_endpoints(store, namespace, name, port_name));
-    let (host, number) = found.ok_or_else(|| format!("no endpoints available for service {name:?}"))?;
+    let (host, number) = found.ok_or_else(|| Unresolved::NoEndpoints(name.to_owned()))?;
     Ok((host, port(number)?))
 }
 
-fn port(number: u64) -> Result<u16, String> {
-    u16::try_from(number).map_err(|_| format!("invalid port {number}"))
+fn port(number: u64) -> Result<u16, Unresolved> {
+    u16::try_from(number).map_err(|_| Unresolved::BadPort(number))
 }
 
 fn port_of(ports: &Value, name: &str) -> Option<u64> {

@@ -5,6 +5,7 @@ mod support;
 
 mod acknowledged;
 mod admission;
+mod aggregation;
 mod anonymous;
 mod answers;
 mod audit;

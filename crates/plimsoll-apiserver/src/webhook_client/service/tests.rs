@@ -22,7 +22,7 @@ async fn slice(store: &Store, name: &str, kind: &str, endpoints: &Value) {
 }
 
 fn at(store: &Store, port: &Value) -> Result<(String, u16), String> {
-    resolve(store, &json!({"namespace": "a", "name": "s", "port": port}))
+    resolve(store, &json!({"namespace": "a", "name": "s", "port": port})).map_err(|e| e.to_string())
 }
 
 fn ports() -> Value {
@@ -45,7 +45,7 @@ async fn a_ready_endpoint_of_the_port() {
     slice(&store, "one", "IPv4", &all).await;
     assert_eq!(at(&store, &Value::Null), Ok(("10.0.0.2".to_owned(), 9443)));
     let missing = resolve(&store, &json!({"namespace": "a", "name": "t"}));
-    assert_eq!(missing, Err("service \"t\" not found".to_owned()));
+    assert_eq!(missing.unwrap_err().to_string(), "service \"t\" not found");
 }
 
 /// Objects that the store has from before endpoints were checked.

@@ -1,0 +1,82 @@
+//! Requests for groups that are served beside the server's own.
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{HeaderMap, Request, Response, header};
+use http_body_util::{BodyDataStream, Full};
+use hyper::body::Incoming;
+use plimsoll_apimachinery::ApiError;
+
+use super::Req;
+use super::body::{Body, Broken};
+use super::reply::{Payload, Reply};
+use crate::aggregation::remote::{Remote, name_user};
+use crate::aggregation::served::{Backend, Served};
+
+/// Headers that are about one connection, or that this server sets itself.
+const DROPPED: [&str; 8] = [
+    "connection",
+    "content-length",
+    "host",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Has a request answered.
+pub async fn answer(req: &Req, served: &Served) -> Result<Reply, ApiError> {
+    match &served.backend {
+        Backend::Local(api) => {
+            let accept = req.header(header::ACCEPT).unwrap_or("").to_owned();
+            let answer = api.answer(req.method.clone(), req.uri.clone(), accept).await;
+            let payload = Payload::Raw(answer.body, answer.content_type);
+            Ok(Reply { status: answer.status, payload, headers: Vec::new() })
+        }
+        // As upstream's proxy, which knows from its looks that it would be in vain.
+        Backend::Remote(_) if served.resources.is_none() => Ok(Reply::text(503, "service unavailable\n")),
+        Backend::Remote(remote) => proxy(req, remote).await,
+    }
+}
+
+fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    headers
+        .iter()
+        .filter(|(name, _)| !DROPPED.contains(&name.as_str()))
+        .map(|(n, v)| (n.clone(), v.clone()))
+        .collect()
+}
+
+/// Sends a request on to another server, and its answer back as it comes.
+async fn proxy(req: &Req, remote: &Remote) -> Result<Reply, ApiError> {
+    let path = req.uri.path_and_query().map_or("/", |p| p.as_str());
+    let mut request = Request::builder()
+        .method(req.method.clone())
+        .uri(path)
+        .body(Full::new(req.body.clone()))
+        .map_err(ApiError::internal)?;
+    *request.headers_mut() = end_to_end(&req.headers);
+    name_user(request.headers_mut(), &req.user);
+    match remote.send(req.server.store(), request).await {
+        Ok(response) => Ok(reply(response, req.info.verb == "watch")),
+        Err(e) => {
+            let message = format!("error trying to reach service: {e}");
+            Err(ApiError::new(503, "ServiceUnavailable", message))
+        }
+    }
+}
+
+fn reply(response: Response<Incoming>, endless: bool) -> Reply {
+    let (head, body) = response.into_parts();
+    let parts = BodyDataStream::new(body);
+    let body = if endless {
+        Body::stream(parts.filter_map(|part: Result<Bytes, _>| async { part.ok() }))
+    } else {
+        Body::pieces(parts.map(|part| part.map_err(|e| Broken(e.to_string()))))
+    };
+    let headers = end_to_end(&head.headers);
+    let headers =
+        headers.iter().filter_map(|(n, v)| Some((n.clone(), v.to_str().ok()?.to_owned()))).collect();
+    Reply { status: head.status.as_u16(), payload: Payload::Stream(body, "application/json"), headers }
+}
