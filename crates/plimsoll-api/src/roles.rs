@@ -16,6 +16,8 @@ enum Part {
     Batch,
     /// Every role: reads what tenants have in their namespaces.
     All,
+    /// Every role but `batch-user`: reads which workloads wait in ClusterQueues.
+    Waiting,
 }
 
 impl Part {
@@ -26,10 +28,10 @@ impl Part {
         if matches!(self, Self::Batch | Self::All) {
             labels.push(batch("user"));
         }
-        if matches!(self, Self::Admins | Self::All) {
+        if matches!(self, Self::Admins | Self::All | Self::Waiting) {
             labels.push(to("admin"));
         }
-        if self == Self::All {
+        if matches!(self, Self::All | Self::Waiting) {
             labels.extend([to("edit"), to("view")]);
         }
         labels
@@ -111,15 +113,34 @@ pub fn objects() -> Vec<Value> {
         })
     });
     let parts = ROWS.iter().flat_map(|row| [row.role("editor", &EDIT), row.role("viewer", &VIEW)]);
-    aggregates.into_iter().chain(parts).collect()
+    let waiting = [
+        waiting("clusterqueues", "pending-workloads-cq", Part::Waiting),
+        waiting("localqueues", "pending-workloads-lq", Part::All),
+    ];
+    aggregates.into_iter().chain(parts).chain(waiting).collect()
+}
+
+fn labels(part: Part, role: &str) -> serde_json::Map<String, Value> {
+    let mut labels: serde_json::Map<String, Value> =
+        part.labels().into_iter().map(|label| (label, json!("true"))).insert_each();
+    labels.insert("rbac.kueue.x-k8s.io/role".to_owned(), json!(role));
+    labels
+}
+
+/// Who reads which workloads wait in a kind of queue.
+fn waiting(plural: &str, name: &str, part: Part) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": format!("kueue-{name}-viewer-role"), "labels": labels(part, &format!("{name}-viewer"))},
+        "rules": [{"apiGroups": ["visibility.kueue.x-k8s.io"],
+                   "resources": [format!("{plural}/pendingworkloads")], "verbs": VIEW}],
+    })
 }
 
 impl Row {
     fn role(&self, what: &str, verbs: &[&str]) -> Value {
         let part = if what == "editor" { self.editor } else { self.viewer };
-        let mut labels: serde_json::Map<String, Value> =
-            part.labels().into_iter().map(|label| (label, json!("true"))).insert_each();
-        labels.insert("rbac.kueue.x-k8s.io/role".to_owned(), json!(format!("{}-{what}", self.kind)));
+        let labels = labels(part, &format!("{}-{what}", self.kind));
         let mut rules = vec![json!({"apiGroups": [self.group], "resources": [self.plural], "verbs": verbs})];
         if self.status {
             let status = format!("{}/status", self.plural);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_client::{Supervisor, fault};
 use plimsoll_engine::{Action, Engine, EngineConfig, Event};
-use plimsoll_queueing::{AdmissionAttempts, MetricFamily};
+use plimsoll_queueing::{AdmissionAttempts, MetricFamily, Page, PendingWorkload, QueueName};
 use plimsoll_scheduler::Profile;
 use tokio::sync::oneshot;
 
@@ -37,6 +37,8 @@ enum Input {
     Metrics(oneshot::Sender<Families>),
     /// Profiles that replace the present ones, and whom to answer whether they can.
     Reload(Vec<Profile>, oneshot::Sender<Result<(), String>>),
+    /// Workloads that wait in a queue.
+    Pending(Asked),
     /// Whether to decide nothing from now on.
     Pause(bool),
     /// No decision waits to be written any more.
@@ -44,6 +46,24 @@ enum Input {
     /// A look whether the thread is still going.
     Ping(oneshot::Sender<()>),
     Stop,
+}
+
+/// Workloads that wait in a queue, as the engine knows them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pending {
+    /// Not everything has been listed once, or this process queues nothing.
+    Unknown,
+    /// There is no such queue.
+    NotFound,
+    /// These wait.
+    Workloads(Vec<PendingWorkload>),
+}
+
+/// A question about a queue.
+struct Asked {
+    queue: QueueName,
+    page: Page,
+    to: oneshot::Sender<Pending>,
 }
 
 /// Metrics of queueing, and of placement.
@@ -89,6 +109,14 @@ impl Inbox {
     pub fn reload(&self, profiles: Vec<Profile>) -> oneshot::Receiver<Result<(), String>> {
         let (tx, rx) = oneshot::channel();
         let _ = self.tx.send(Input::Reload(profiles, tx));
+        rx
+    }
+
+    /// Asks which workloads wait in a queue. The answer has all events in it that were sent before; it never comes when the
+    /// engine has ended.
+    pub fn pending(&self, queue: QueueName, page: Page) -> oneshot::Receiver<Pending> {
+        let (to, rx) = oneshot::channel();
+        let _ = self.tx.send(Input::Pending(Asked { queue, page, to }));
         rx
     }
 
@@ -154,7 +182,8 @@ fn run(
         config.scheduler.iter().flat_map(|p| &p.profiles).map(|p| p.scheduler_name.clone()).collect();
     let mut observer = Observer::new(profiles);
     let mut engine = Engine::new(config);
-    let mut gathered = Gathered { events: Vec::new(), waiting: lists, leads: false, paused: false };
+    let mut gathered =
+        Gathered { events: Vec::new(), asked: Vec::new(), waiting: lists, leads: false, paused: false };
     loop {
         while !gathered.may_decide() {
             match rx.recv() {
@@ -167,6 +196,7 @@ fn run(
             let now = clock::now();
             observer.events(&gathered.events, now);
             engine.observe(now, &mut gathered.events);
+            gathered.answer(&engine);
         }
         let mut actions = Vec::new();
         let now = clock::now();
@@ -178,6 +208,7 @@ fn run(
         engine.step(now, &mut gathered.events, &mut actions);
         let took = began.elapsed();
         observer.step(&actions, took);
+        gathered.answer(&engine);
         let after = attempts(&engine);
         let ran = [after.success - before.success, after.inadmissible - before.inadmissible];
         observer.cycles(ran, took);
@@ -214,6 +245,8 @@ fn run(
 /// What has come since the last step.
 struct Gathered {
     events: Vec<Event>,
+    /// Questions about the state after these events.
+    asked: Vec<Asked>,
     /// Lists that are not complete.
     waiting: usize,
     leads: bool,
@@ -224,6 +257,20 @@ impl Gathered {
     /// Whether everything was seen once and is served, and this process leads.
     const fn may_decide(&self) -> bool {
         self.waiting == 0 && self.leads && !self.paused
+    }
+
+    /// Answers what was asked, after the events that came before.
+    fn answer(&mut self, engine: &Engine) {
+        let known = engine.queueing().filter(|_| self.waiting == 0);
+        for Asked { queue, page, to } in self.asked.drain(..) {
+            let pending = match known.map(|queueing| queueing.pending_workloads(&queue, page)) {
+                None => Pending::Unknown,
+                Some(None) => Pending::NotFound,
+                Some(Some(workloads)) => Pending::Workloads(workloads),
+            };
+            // The caller may have given up.
+            drop(to.send(pending));
+        }
     }
 
     /// Takes in what is there, up to a batch of events; breaks off at a stop.
@@ -261,6 +308,7 @@ impl Gathered {
                 drop(to.send(problem.map_or(Ok(()), Err)));
                 return reloads;
             }
+            Input::Pending(asked) => self.asked.push(asked),
             Input::Pause(pause) => self.paused = pause,
             // The next step asks.
             Input::Flows => {}

@@ -30,6 +30,7 @@ mod roles;
 pub mod simulated;
 pub mod status;
 pub mod throttle;
+pub mod visibility;
 pub mod webhook;
 mod window;
 

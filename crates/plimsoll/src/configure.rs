@@ -26,7 +26,7 @@ const KUEUE_PROCESS: [(&str, &str); 9] = [
     ("controller", ""),
     ("tls", ""),
     ("internalCertManagement", ""),
-    ("visibilityServer", ""),
+    ("visibilityServer", "flags --visibility-port and --visibility-host of plimsoll run"),
 ];
 
 /// The same of kube-scheduler's file.

@@ -9,6 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use plimsoll_api::json;
 use plimsoll_client::certificates::{self, Authority, Issued, Subject, server_config};
 use plimsoll_state::Time;
+use rustls::server::danger::ClientCertVerifier;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Resource};
@@ -138,7 +139,18 @@ impl Certs {
     /// # Errors
     /// The certificate or its key can't be used.
     pub fn config(&self) -> Result<Arc<rustls::ServerConfig>, Error> {
-        server_config(&self.certificate, &self.key, None).map_err(Error::Tls)
+        self.config_for(None)
+    }
+
+    /// As [`Certs::config`], with what verifies the certificates of clients that show one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn config_for(
+        &self,
+        clients: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Result<Arc<rustls::ServerConfig>, Error> {
+        server_config(&self.certificate, &self.key, clients).map_err(Error::Tls)
     }
 
     /// Whether a client that trusts these trusts a server that still has the `old` ones.

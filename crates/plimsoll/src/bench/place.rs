@@ -87,6 +87,7 @@ impl Place {
                 data: storage.data.clone(),
                 token: Some(credentials.token.clone()),
                 root_ca: None,
+                proxy_client: None,
                 plugins: Plugins::default(),
                 audit: None,
                 address: address.clone(),

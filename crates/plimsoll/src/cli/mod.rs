@@ -225,6 +225,9 @@ pub struct Run {
     /// Admission and conversion webhooks.
     #[command(flatten)]
     pub webhooks: Webhooks,
+    /// Visibility API.
+    #[command(flatten)]
+    pub visibility: VisibilityServer,
     /// Address of `/metrics`, `/healthz`, `/livez` and `/readyz`, as ADDRESS:PORT or :PORT; 0 disables them.
     #[arg(long, default_value = "127.0.0.1:10251", value_name = "ADDRESS", value_parser = bind)]
     pub metrics_bind_address: Bind,
@@ -280,6 +283,21 @@ pub struct Webhooks {
     /// Namespace of the Secret with the webhooks' certificates, and of the Service.
     #[arg(long, env = "POD_NAMESPACE", default_value = plimsoll_api::webhooks::NAMESPACE, value_name = "NAME")]
     pub namespace: String,
+}
+
+/// Kueue's visibility API over HTTPS, behind the API server's aggregation layer: `kubectl get --raw
+/// /apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/NAME/pendingworkloads`.
+#[derive(Clone, Debug, Args)]
+pub struct VisibilityServer {
+    /// Port of the visibility API; 0: a free one [default: none; Kueue: 8082].
+    #[arg(long, value_name = "PORT")]
+    pub visibility_port: Option<u16>,
+    /// Address of the visibility API.
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS", requires = "visibility_port")]
+    pub visibility_host: IpAddr,
+    /// Service of the visibility API, in --namespace, to be registered with APIServices [default: not registered].
+    #[arg(long, value_name = "NAME", requires = "visibility_port")]
+    pub visibility_service: Option<String>,
 }
 
 /// An address to listen on, or none.

@@ -1,5 +1,6 @@
 //! `plimsoll run`: the engine against a cluster.
 
+mod visibility;
 mod webhooks;
 
 pub mod metrics;
@@ -13,6 +14,7 @@ use plimsoll_client::leader_election::{self, Claim, Timing};
 use plimsoll_runtime::api::{Api, DEADLINE};
 use plimsoll_runtime::cache::Cache;
 use plimsoll_runtime::metrics::{HealthState, Role};
+use plimsoll_runtime::visibility::Visibility;
 use plimsoll_runtime::{Roles, Runtime};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -50,6 +52,9 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
         () = signals.next() => return Ok(()),
         webhooks = webhooks::start(&args, &settings, &api, &health_state, &supervisor, &stop) => webhooks?,
     };
+    let pending = Visibility::default();
+    let visibility =
+        visibility::start(&args, (roles, &pending), (&api, &health_state), &supervisor, &stop).await?;
     let claim = if args.election.leader_elect {
         let me = identity();
         let namespace = args.election.leader_elect_resource_namespace.clone();
@@ -64,6 +69,8 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
         server: format!("{address} (Kubernetes {version})"),
         webhooks,
         metrics,
+        visibility,
+        pending,
         health_state,
         began,
     };
@@ -82,6 +89,9 @@ struct Process {
     server: String,
     webhooks: Option<String>,
     metrics: Option<String>,
+    visibility: Option<String>,
+    /// The visibility API, which waits for the engine.
+    pending: Visibility,
     health_state: HealthState,
     began: Instant,
 }
@@ -103,6 +113,7 @@ async fn lead(
     let runtime = Runtime::start(api, settings, Cache::new(settings.jobs.clone()), claim)
         .context("starting the engine")?;
     process.health_state.set_engine(runtime.monitor());
+    process.pending.set_engine(runtime.monitor().inbox(), runtime.cache.clone());
     let leading = async {
         if follows && claim.wait().await {
             process.health_state.set_role(leads);
@@ -134,7 +145,8 @@ fn announce(args: &cli::Run, roles: Roles, process: &Process, leads: bool) {
     if args.output == cli::Output::Json {
         let seconds = process.began.elapsed().as_secs_f64();
         let line = json!({"leader": leads, "server": server, "queueing": roles.queueing, "placement": roles.placement,
-                          "webhooks": process.webhooks, "metrics": process.metrics, "seconds": seconds, "pid": std::process::id()});
+                          "webhooks": process.webhooks, "metrics": process.metrics, "visibility": process.visibility,
+                          "seconds": seconds, "pid": std::process::id()});
         return say::line(&line.to_string());
     }
     let what = match (roles.queueing, roles.placement) {

@@ -62,7 +62,7 @@ pub async fn start(
 }
 
 /// Names and addresses of the certificate.
-fn hosts(reach: &Reach, address: IpAddr) -> Vec<String> {
+pub fn hosts(reach: &Reach, address: IpAddr) -> Vec<String> {
     match reach {
         Reach::Service { namespace, name } => {
             ["", ".cluster.local"].iter().map(|end| format!("{name}.{namespace}.svc{end}")).collect()

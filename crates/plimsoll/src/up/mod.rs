@@ -7,6 +7,7 @@ mod logs;
 mod nodes;
 pub mod plane;
 pub mod stop;
+mod visibility;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -84,6 +85,7 @@ pub async fn run(args: cli::Up) -> anyhow::Result<()> {
         data: args.data.clone(),
         token: Some(credentials.token.clone()),
         root_ca: Some(credentials.ca.clone()),
+        proxy_client: credentials.proxy_client.clone(),
         plugins,
         audit: audit.clone(),
         address: reachable(address),

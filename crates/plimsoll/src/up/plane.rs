@@ -9,7 +9,7 @@ use plimsoll_apiserver::audit::Audit;
 use plimsoll_apiserver::auth::{AuthConfig, User};
 use plimsoll_apiserver::inprocess::ServerClient;
 use plimsoll_apiserver::store::Store;
-use plimsoll_apiserver::{Plugins, Server, ServerConfig};
+use plimsoll_apiserver::{Plugins, ProxyClient, Server, ServerConfig};
 use plimsoll_client::Client;
 use plimsoll_client::Clock;
 use plimsoll_client::Supervisor;
@@ -19,6 +19,7 @@ use plimsoll_controllers::namespace::NamespaceOptions;
 use plimsoll_controllers::operators::Operator;
 use plimsoll_runtime::api::Api;
 use plimsoll_runtime::cache::Cache;
+use plimsoll_runtime::visibility::Visibility;
 use plimsoll_runtime::{Runtime, simulated};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -38,6 +39,8 @@ pub struct Settings {
     pub token: Option<String>,
     /// Certificate of the authority, PEM: goes into every namespace as `kube-root-ca.crt`.
     pub root_ca: Option<String>,
+    /// What the server shows to the servers that APIServices name.
+    pub proxy_client: Option<ProxyClient>,
     /// Admission plugins that are on.
     pub plugins: Plugins,
     /// Where requests are recorded.
@@ -80,6 +83,7 @@ impl Plane {
                 ..AuthConfig::default()
             },
             plugins: settings.plugins,
+            proxy_client: settings.proxy_client.clone(),
             audit: settings.audit.clone(),
             address: settings.address.clone(),
             requests_in_flight: settings.requests_in_flight,
@@ -121,6 +125,10 @@ impl Plane {
                 let runtime = Runtime::start(&api, engine, cache, &Claim::always());
                 let runtime = runtime.context("starting the engine")?;
                 runtime.synced().await;
+                if engine.roles.queueing {
+                    let visibility = Visibility::of(runtime.monitor().inbox(), runtime.cache.clone());
+                    server.add_api(Arc::new(super::visibility::Served(visibility))).await;
+                }
                 Some(runtime)
             }
             None => None,

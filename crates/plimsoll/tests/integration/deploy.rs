@@ -13,9 +13,11 @@ use plimsoll_api::webhooks::{MUTATING, NAMESPACE, SERVICE, VALIDATING, configura
 use plimsoll_runtime::api::{
     CLUSTER_QUEUES, JOBS, LEASES, POD_TEMPLATES, PODS, PROVISIONING_REQUESTS, PatchKind, Resource, WORKLOADS,
 };
+use plimsoll_runtime::visibility::register;
 use serde_json::{Value, json};
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+const VISIBILITY: &str = "plimsoll-visibility-server";
 
 fn dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
@@ -71,6 +73,10 @@ fn the_parts_refer_to_each_other() {
     let container = &pod["spec"]["containers"][0];
     let ports: Vec<&Value> = json::list(container, &["ports"]).iter().map(|p| &p["name"]).collect();
     assert!(ports.contains(&&service["spec"]["ports"][0]["targetPort"]));
+    let visibility = one("Service", VISIBILITY);
+    assert_eq!(visibility["spec"]["selector"], pod["metadata"]["labels"]);
+    assert!(ports.contains(&&visibility["spec"]["ports"][0]["targetPort"]));
+    assert_eq!(documents("apiservices.yaml"), register::objects(NAMESPACE, VISIBILITY, None));
     for probe in ["livenessProbe", "readinessProbe"] {
         assert!(ports.contains(&&container[probe]["httpGet"]["port"]), "{probe}");
     }
@@ -174,7 +180,8 @@ async fn its_rights_are_enough() {
     let log = up.dir.join("log");
     let mut child = crate::common::binary()
         .args(["--log", "warn,plimsoll_runtime=debug", "run", "--output", "json", "--webhook-port", "0"])
-        .args(["--leader-elect-resource-namespace", NAMESPACE, "--metrics-bind-address", "0", "--kubeconfig"])
+        .args(["--leader-elect-resource-namespace", NAMESPACE, "--metrics-bind-address", "0"])
+        .args(["--visibility-port", "0", "--visibility-service", VISIBILITY, "--kubeconfig"])
         .arg(&kubeconfig)
         .stdout(Stdio::piped())
         .stderr(std::fs::File::create(&log).unwrap())
@@ -212,6 +219,13 @@ async fn its_rights_are_enough() {
     })
     .await;
     asks_for_nodes(&up, &shown).await;
+    let service =
+        Resource { api_version: "apiregistration.k8s.io/v1", plural: "apiservices", kind: "APIService" };
+    up.until("the visibility API is registered with its authority", async |up| {
+        let object = up.get(service, "", "v1beta2.visibility.kueue.x-k8s.io").await;
+        object["spec"]["caBundle"].is_string().then_some(())
+    })
+    .await;
     let lease = up.get(LEASES, NAMESPACE, "plimsoll").await;
     assert!(!json::text(&lease, &["spec", "holderIdentity"]).is_empty());
     process::signal(&child, "TERM");

@@ -27,3 +27,4 @@ mod soak;
 mod supervision;
 mod up_data;
 mod up_roles;
+mod visibility;

@@ -1,0 +1,34 @@
+//! Kueue's visibility API, served by the API server of this process.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Method, Uri};
+use plimsoll_apiserver::{LocalAnswer, LocalApi};
+use plimsoll_runtime::visibility::{self, Visibility};
+use serde_json::Value;
+
+/// The API over the engine of this process.
+pub struct Served(pub Visibility);
+
+impl LocalApi for Served {
+    fn group(&self) -> &'static str {
+        visibility::GROUP
+    }
+
+    fn versions(&self) -> &'static [&'static str] {
+        &visibility::VERSIONS
+    }
+
+    fn resources(&self, version: &str) -> Value {
+        Visibility::resources(version)
+    }
+
+    fn answer(&self, method: Method, uri: Uri, accept: String) -> BoxFuture<'static, LocalAnswer> {
+        let visibility = self.0.clone();
+        async move {
+            let answer = visibility.answer(&method, &uri, &accept).await;
+            LocalAnswer { status: answer.status, content_type: answer.content_type, body: answer.body.into() }
+        }
+        .boxed()
+    }
+}
