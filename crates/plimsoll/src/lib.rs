@@ -14,6 +14,7 @@ mod log_filter;
 mod logging;
 mod plugin_bench;
 mod plugins;
+mod queue;
 mod run;
 mod say;
 mod traces;
@@ -59,6 +60,7 @@ pub fn main() -> ExitCode {
             cli::Command::Up(args) => up::run(args).await,
             cli::Command::Run(args) => run::run(args).await,
             cli::Command::Install(args) => install::run(&args),
+            cli::Command::Queue(args) => queue::run(args).await,
             cli::Command::Version(args) => describe::version(&args),
             cli::Command::Completion(args) => describe::completion(&args),
             cli::Command::Man(args) => describe::man(&args),

@@ -4,6 +4,7 @@ mod bench;
 mod install;
 mod parse;
 mod plugins;
+mod queue;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -15,6 +16,11 @@ use clap_complete::Shell;
 pub use bench::{Bench, BenchAdmission, BenchApi, BenchCluster, BenchPlacement, BenchSoak};
 pub use install::{FailurePolicy, Install, Manifests};
 pub use plugins::{BenchPlugins, CheckPlugins, ListPlugins, PluginStatus, Plugins};
+pub use queue::{
+    Cluster, CreateClusterQueue, CreateKind, CreateLocalQueue, CreateResourceFlavor, Delete, DeleteWorkloads,
+    DryRun, Format as QueueFormat, List, ListPods, ListWorkloads, Listed, Queue, QueueCommand, ResumeKind,
+    StopKind,
+};
 
 use parse::{base, bind, duration, speed};
 
@@ -53,6 +59,8 @@ pub enum Command {
     Run(Run),
     /// Print the manifests that install Plimsoll into a cluster.
     Install(Install),
+    /// Create, list, stop and resume queues and workloads, with kueuectl's commands.
+    Queue(Queue),
     /// Print the version of the program, and of the Kubernetes and Kueue APIs that it serves.
     Version(Version),
     /// Print the completion script of a shell.

@@ -15,6 +15,7 @@ mod job_kinds;
 mod kueue_examples;
 mod logging;
 mod plugins;
+mod queue;
 mod quickstart;
 mod real_apiserver;
 mod reload;
