@@ -78,7 +78,12 @@ fn bash_completes() {
     let script = out(&["completion", "bash"]);
     let ask =
         "COMP_WORDS=(plimsoll up --no); COMP_CWORD=2; _plimsoll plimsoll --no up; echo \"${COMPREPLY[@]}\"";
-    let done = Command::new("bash").args(["--norc", "-c", &format!("{script}\n{ask}")]).output().unwrap();
+    // A file: the script is longer than an argument may be.
+    let dir = crate::common::directory();
+    let file = dir.join("completion");
+    std::fs::write(&file, format!("{script}\n{ask}\n")).unwrap();
+    let done = Command::new("bash").arg("--norc").arg(&file).output().unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
     let words = String::from_utf8(done.stdout).unwrap();
     for word in ["--nodes", "--no-scheduler", "--no-placement"] {
         assert!(words.split_whitespace().any(|w| w == word), "{words}");
