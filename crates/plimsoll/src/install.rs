@@ -17,6 +17,7 @@ const NAMESPACES: &str = include_str!("../../../deploy/namespace.yaml");
 const RBAC: &str = include_str!("../../../deploy/rbac.yaml");
 const SERVICES: &str = include_str!("../../../deploy/service.yaml");
 const DEPLOYMENT: &str = include_str!("../../../deploy/deployment.yaml");
+const API_SERVICES: &str = include_str!("../../../deploy/apiservices.yaml");
 const BUDGET: &str = include_str!("../../../deploy/poddisruptionbudget.yaml");
 
 /// ConfigMap with the configuration files, and where it is mounted. Kueue's file has the name that Kueue's manifests give it.
@@ -79,6 +80,7 @@ fn objects(args: &Install) -> Result<Vec<Value>> {
     all.extend(config_map(&files));
     if roles.queueing {
         all.extend(documents(SERVICES)?);
+        all.extend(documents(API_SERVICES)?);
     }
     all.extend(deployments(args, roles, &files)?);
     if args.node.len() > 1 || args.node.is_empty() && args.replicas > 1 {
@@ -171,7 +173,7 @@ fn deployments(args: &Install, roles: Roles, files: &Configured) -> Result<Vec<V
         container["volumeMounts"] = json!([{"name": "config", "mountPath": MOUNT, "readOnly": true}]);
     }
     if !roles.queueing {
-        let ports = json::list(container, &["ports"]).iter().filter(|p| p["name"] != "webhooks");
+        let ports = json::list(container, &["ports"]).iter().filter(|p| p["name"] == "metrics");
         container["ports"] = ports.cloned().collect();
     }
     if args.node.is_empty() {
@@ -186,7 +188,9 @@ fn command(container: &Value, roles: Roles, files: &Configured) -> Value {
     match (roles.queueing, roles.placement) {
         (true, false) => command.push("--queueing".into()),
         (false, true) => {
-            command.retain(|arg| !arg.as_str().is_some_and(|a| a.starts_with("--webhook-")));
+            command.retain(|arg| {
+                !arg.as_str().is_some_and(|a| a.starts_with("--webhook-") || a.starts_with("--visibility-"))
+            });
             command.push("--placement".into());
         }
         _ => {}
@@ -223,6 +227,9 @@ fn move_to(namespace: &str, object: &mut Value) {
     let subjects = object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten();
     for subject in subjects.filter(|s| s["namespace"] == NAMESPACE) {
         subject["namespace"] = namespace.into();
+    }
+    if object["kind"] == "APIService" {
+        object["spec"]["service"]["namespace"] = namespace.into();
     }
     if object["metadata"]["namespace"] == NAMESPACE {
         object["metadata"]["namespace"] = namespace.into();
