@@ -196,6 +196,19 @@ impl Api {
         self.tables.get(&kind).into_iter().flat_map(BTreeMap::values)
     }
 
+    /// The objects of a kind and namespace whose names begin so, by name.
+    pub fn named<'a>(
+        &'a self,
+        kind: Kind,
+        namespace: &str,
+        prefix: &str,
+    ) -> impl Iterator<Item = &'a Arc<Value>> {
+        let first = (namespace.to_owned(), prefix.to_owned());
+        let from = self.tables.get(&kind).map(|table| table.range(first.clone()..));
+        let named = move |name: &Name| name.0 == first.0 && name.1.starts_with(&first.1);
+        from.into_iter().flatten().take_while(move |(name, _)| named(name)).map(|(_, object)| object)
+    }
+
     /// All changes of a kind so far.
     pub fn log(&self, kind: Kind) -> &[Change] {
         self.logs.get(&kind).map_or(&[], Vec::as_slice)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Cluster, owner};
+use super::{Cluster, owner, pods_named_after};
 use crate::api::{Kind, Request, Style, deleting, is_true, name_of, stamp, text, uid};
 use crate::network::Network;
 use crate::scenario::objects::NAMESPACE;
@@ -34,7 +34,8 @@ impl Cluster {
             return;
         }
         let mine = |p: &&Arc<Value>| owner(p) == Some((name, present.as_str()));
-        let pods: Vec<Arc<Value>> = network.api.all(Kind::Pod).filter(mine).cloned().collect();
+        let pods: Vec<Arc<Value>> =
+            pods_named_after(name, network).into_iter().filter(mine).cloned().collect();
         let suspended = job["spec"]["suspend"] == true;
         let parallelism = number(&job, "parallelism").unwrap_or(1);
         let completions = number(&job, "completions").unwrap_or(parallelism);
@@ -103,7 +104,11 @@ fn collect(name: &str, present: &str, network: &mut Network) {
     for kind in [Kind::Pod, Kind::Workload] {
         let orphan =
             |o: &&Arc<Value>| owner(o).is_some_and(|(n, u)| n == name && u != present) && !deleting(o);
-        let all: Vec<Arc<Value>> = network.api.all(kind).filter(orphan).cloned().collect();
+        let candidates = match kind {
+            Kind::Pod => pods_named_after(name, network),
+            _ => network.api.all(kind).collect(),
+        };
+        let all: Vec<Arc<Value>> = candidates.into_iter().filter(orphan).cloned().collect();
         for object in all {
             let (name, uid, now) = (name_of(&object), uid(&object).to_owned(), network.now());
             let _ = network.api.handle(Request::Delete { kind, name, uid, grace: None }, now);

@@ -7,7 +7,7 @@ use plimsoll_kubelet::{Kubelet, Options, Write};
 use plimsoll_state::Time;
 use serde_json::{Value, json};
 
-use super::{Cluster, owner};
+use super::{Cluster, owner, pods_named_after};
 use crate::agenda::Event;
 use crate::api::{Kind, Name, Request, Style, deleting, is_true, name_of, text, uid};
 use crate::network::Network;
@@ -115,7 +115,8 @@ impl Cluster {
                 && !text(p, &["spec", "nodeName"]).is_empty()
                 && text(p, &["status", "phase"]) != "Failed"
         };
-        let mut placed: Vec<Arc<Value>> = network.api.all(Kind::Pod).filter(placed).cloned().collect();
+        let pods_of_job = pods_named_after(job, network).into_iter();
+        let mut placed: Vec<Arc<Value>> = pods_of_job.filter(placed).cloned().collect();
         // Those that succeeded are done, though they may have gone with their nodes.
         let there = |done: &&String| placed.iter().any(|p| uid(p) == done.as_str());
         let gone = self.succeeded.get(job_uid).map_or(0, |done| done.iter().filter(|d| !there(d)).count());

@@ -45,6 +45,11 @@ fn owner(object: &Value) -> Option<(&str, &str)> {
     jobs.next().map(|o| (text(o, &["name"]), text(o, &["uid"])))
 }
 
+/// The pods that a Job of this name has made, and maybe others: in a long run most pods are of Jobs that are done.
+fn pods_named_after<'a>(job: &str, network: &'a Network) -> Vec<&'a Arc<Value>> {
+    network.api.named(Kind::Pod, NAMESPACE, &format!("{job}-")).collect()
+}
+
 /// Kinds that Workloads and requests own.
 const OWNED: [Kind; 2] = [Kind::ProvisioningRequest, Kind::PodTemplate];
 
