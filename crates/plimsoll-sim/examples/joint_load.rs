@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::thread::available_parallelism;
 
 use plimsoll_queueing::OVERTAKING;
-use plimsoll_sim::measure::{Measure, Wait};
+use plimsoll_sim::measure::{Cause, Measure, Wait};
 use plimsoll_sim::run::run;
 use plimsoll_sim::scenario::load::{CPUS, NODES, mixed};
 use plimsoll_sim::world::Outcome;
@@ -69,6 +69,12 @@ fn rows() -> Vec<Row> {
             all.iter().map(of).sum::<usize>().to_string()
         }
     };
+    let preempted = |cause: Cause| {
+        move |all: &[Measure]| {
+            let of = |m: &Measure| m.preemptions.get(&cause).copied().unwrap_or(0);
+            all.iter().map(of).sum::<usize>().to_string()
+        }
+    };
     let (done, jobs) = (sum(|m| m.jobs().1 as f64), sum(|m| m.jobs().0 as f64));
     let (worked, span) = (sum(|m| hours(m.worked)), sum(makespan));
     let mut rows = vec![
@@ -80,6 +86,10 @@ fn rows() -> Vec<Row> {
             format!("{:.1} %", worked(all) / (NODES as f64 * CPUS as f64 * span(all)) * 100.0)
         }),
         row("preemptions", evicted("Preempted")),
+        row("– for quota, within the ClusterQueue", preempted(Cause::WithinClusterQueue)),
+        row("– for quota, reclaimed", preempted(Cause::Reclaim)),
+        row("– for nodes besides quota", preempted(Cause::NodesBesideQuota)),
+        row("– for nodes only", preempted(Cause::NodesOnly)),
         row("evictions for pods that are not ready", evicted("PodsReadyTimeout")),
         row("wasted work, GPU hours", |all| format!("{:.1}", sum(|m| hours(m.lost))(all))),
     ];

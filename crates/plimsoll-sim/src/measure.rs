@@ -22,6 +22,35 @@ pub struct Wait {
     pub waited: Duration,
 }
 
+/// Why a workload was preempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// For quota, by a workload of the same ClusterQueue.
+    WithinClusterQueue,
+    /// For quota, by a workload of another one.
+    Reclaim,
+    /// For nodes, by a workload for which others were preempted for quota.
+    NodesBesideQuota,
+    /// For nodes, by a workload for which there was quota.
+    NodesOnly,
+}
+
+impl Cause {
+    /// As the condition `Preempted` says it.
+    fn of(preempted: &Value) -> Self {
+        let message = text(preempted, &["message"]);
+        if message.contains(", for nodes only") {
+            Self::NodesOnly
+        } else if message.contains(", for nodes besides quota") {
+            Self::NodesBesideQuota
+        } else if text(preempted, &["reason"]) == "InClusterQueue" {
+            Self::WithinClusterQueue
+        } else {
+            Self::Reclaim
+        }
+    }
+}
+
 /// A pod that is on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Placed {
@@ -63,6 +92,8 @@ pub struct Measure {
     pub half_placed: usize,
     /// Evictions by reason.
     pub evictions: BTreeMap<String, usize>,
+    /// Preemptions by what the preemptor lacked.
+    pub preemptions: BTreeMap<Cause, usize>,
     /// When the last job was done.
     pub last: Time,
     /// When the first job came.
@@ -155,13 +186,16 @@ impl Measure {
     }
 
     fn workload(&mut self, workload: &Value) {
-        let mut conditions = list(workload, &["status", "conditions"]).iter();
-        let Some(evicted) = conditions.find(|c| c["type"] == "Evicted" && c["status"] == "True") else {
-            return;
-        };
+        let conditions = list(workload, &["status", "conditions"]);
+        let condition = |kind: &str| conditions.iter().find(|c| c["type"] == kind && c["status"] == "True");
+        let Some(evicted) = condition("Evicted") else { return };
         let at = text(evicted, &["lastTransitionTime"]).to_owned();
         if self.evicted.insert(name_of(workload).1, at.clone()).as_ref() != Some(&at) {
-            *self.evictions.entry(text(evicted, &["reason"]).to_owned()).or_insert(0) += 1;
+            let reason = text(evicted, &["reason"]);
+            *self.evictions.entry(reason.to_owned()).or_insert(0) += 1;
+            if let Some(preempted) = condition("Preempted").filter(|_| reason == "Preempted") {
+                *self.preemptions.entry(Cause::of(preempted)).or_insert(0) += 1;
+            }
         }
     }
 

@@ -230,11 +230,12 @@ impl Queueing {
         };
         let or_unknown = |s: &str| if s.is_empty() { "UNKNOWN".to_owned() } else { s.to_owned() };
         let message = format!(
-            "Preempted to accommodate a workload (UID: {}, JobUID: {}) due to {}; preemptor path: {}; \
+            "Preempted to accommodate a workload (UID: {}, JobUID: {}) due to {}{}; preemptor path: {}; \
              preemptee path: {}",
             or_unknown(&preemptor.obj.uid),
             or_unknown(&preemptor.obj.job_uid),
             t.reason.text(),
+            t.lacking.text(),
             self.path(cq),
             self.path(held),
         );

@@ -31,9 +31,38 @@ impl Reason {
     }
 }
 
+/// What the preemptor lacks as long as a victim stays (joint admission).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lacking {
+    /// Quota, and maybe nodes.
+    Quota,
+    /// Nodes: the other victims leave enough quota.
+    NodesBesideQuota,
+    /// Nodes: quota is enough without any victim.
+    NodesOnly,
+}
+
+impl Lacking {
+    /// What follows the reason in the condition's message. Kueue preempts for quota only.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Quota => "",
+            Self::NodesBesideQuota => ", for nodes besides quota",
+            Self::NodesOnly => ", for nodes only",
+        }
+    }
+}
+
 /// A workload to preempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) id: WorkloadId,
     pub(crate) reason: Reason,
+    pub(crate) lacking: Lacking,
+}
+
+impl Target {
+    pub(crate) fn new(id: WorkloadId, reason: Reason) -> Self {
+        Self { id, reason, lacking: Lacking::Quota }
+    }
 }

@@ -114,9 +114,10 @@ impl Cycle<'_> {
             }
             self.state.simulate_workload_removal(c.id);
             self.take_out_nodes(need, c.id);
-            targets.push(Target { id: c.id, reason: c.ground.reason() });
+            targets.push(Target::new(c.id, c.ground.reason()));
             if self.need_fits(need, borrow) {
                 self.fill_back(need, &mut targets, borrow, |_, _, _| true);
+                self.find_what_is_lacking(need, &mut targets, borrow);
                 return Some(targets);
             }
             if targets.len() == VICTIMS_IN_VAIN

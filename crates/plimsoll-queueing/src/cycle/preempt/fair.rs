@@ -62,6 +62,7 @@ impl Cycle<'_> {
         self.fill_back(need, &mut targets, true, |q, left, i| {
             !again || q.still_fair(need, &path, &taken, left, i)
         });
+        self.find_what_is_lacking(need, &mut targets, true);
         targets
     }
 
@@ -295,7 +296,7 @@ impl Cycle<'_> {
     ) -> bool {
         self.state.simulate_workload_removal(id);
         self.take_out_nodes(need, id);
-        taken.push(FairTarget { target: Target { id, reason }, rule });
+        taken.push(FairTarget { target: Target::new(id, reason), rule });
         let mark = self.state.mark();
         self.state.remove_usage(need.cq, &need.usage);
         let fits = self.need_fits(need, true);

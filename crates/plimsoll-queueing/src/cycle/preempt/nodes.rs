@@ -10,7 +10,7 @@ use crate::cycle::Cycle;
 use crate::cycle::assign::{Assignment, FlavorAssignment, Mode, Possibility, Search};
 use crate::cycle::dry_runs::Choice;
 use crate::cycle::joint::all_can_be_reserved;
-use crate::cycle::victim::Target;
+use crate::cycle::victim::{Lacking, Target};
 use crate::ids::{ClusterQueueId, FlavorResource, WorkloadId};
 use crate::model::{Admission, PodSetAssignment, PreemptionPolicy, WorkloadKey};
 use crate::tas::TasRequests;
@@ -317,6 +317,28 @@ impl Cycle<'_> {
         self.node_search.run.take().into_iter().for_each(|run| nodes.end(run));
         for key in self.node_search.taken_out.drain(..).rev() {
             nodes.put_back(Some(&key));
+        }
+    }
+
+    /// Says of each victim what is lacking as long as it stays.
+    pub(super) fn find_what_is_lacking(
+        &mut self,
+        need: &PreemptionContext,
+        targets: &mut [Target],
+        borrow: bool,
+    ) {
+        if need.nodes.is_none() {
+            return;
+        }
+        for target in targets {
+            let mark = self.state.mark();
+            self.state.simulate_workload_addition(target.id);
+            if self.node_search.only_nodes {
+                target.lacking = Lacking::NodesOnly;
+            } else if self.quota_need_fits(need, borrow) {
+                target.lacking = Lacking::NodesBesideQuota;
+            }
+            self.state.rollback(mark);
         }
     }
 
