@@ -33,10 +33,15 @@ pub(crate) struct Fixture {
     /// Pods that are not created when their workload is admitted.
     pub(crate) late: BTreeSet<String>,
     pub(crate) stuck: Vec<String>,
-    /// Workloads that were preempted, in this order, and whether their pods stay on their nodes, being deleted.
+    /// Workloads that were preempted, in this order, and for which workload each.
     pub(crate) preempted: Vec<String>,
+    pub(crate) preempted_by: Vec<String>,
+    /// Whether their pods stay on their nodes, being deleted.
     pub(crate) lingers: bool,
     going: Vec<String>,
+    /// Whether their jobs take their time to stop: they hold quota until then.
+    pub(crate) holds_quota: bool,
+    stopping: Vec<String>,
     pub(crate) events: Vec<Event>,
     /// Workloads in the order in which their pods were created.
     pub(crate) started: Vec<String>,
@@ -103,8 +108,11 @@ impl Fixture {
             late: BTreeSet::new(),
             stuck: Vec::new(),
             preempted: Vec::new(),
+            preempted_by: Vec::new(),
             lingers: false,
             going: Vec::new(),
+            holds_quota: false,
+            stopping: Vec::new(),
             events: there,
             started: Vec::new(),
         };
@@ -266,9 +274,22 @@ impl Fixture {
         self.workloads.remove(name);
     }
 
+    /// A workload is evicted: its job stops, at once or later.
+    fn evicted(&mut self, name: &str) {
+        let status = self.workloads.get(name).map(|w| &w.status);
+        let message = status.and_then(|s| s.condition(cond::PREEMPTED)).map_or("", |c| &c.message);
+        let by = message.split("(UID: ").nth(1).and_then(|rest| rest.split(',').next()).unwrap_or_default();
+        self.preempted_by.push(by.to_owned());
+        self.preempted.push(name.to_owned());
+        if self.holds_quota {
+            self.stopping.push(name.to_owned());
+        } else {
+            self.stop(name);
+        }
+    }
+
     /// The job of an evicted workload stops: its pods go, at once or later, and the workload has stopped.
     fn stop(&mut self, name: &str) {
-        self.preempted.push(name.to_owned());
         for mut pod in self.pods.remove(name).unwrap_or_default() {
             self.bound.remove(&pod.uid);
             if self.lingers {
@@ -283,11 +304,24 @@ impl Fixture {
         self.events.push(Event::Queueing(plimsoll_queueing::Event::WorkloadStopped(key)));
     }
 
-    /// Pods that are being deleted are gone.
+    /// Jobs of evicted workloads have stopped, and pods that are being deleted are gone.
     pub(crate) fn let_go(&mut self) {
+        let stopping = std::mem::take(&mut self.stopping);
+        stopping.iter().for_each(|name| self.stop(name));
         let going = std::mem::take(&mut self.going);
         self.events.extend(going.into_iter().map(|uid| Event::Object(ObjectEvent::PodDelete(uid))));
         self.run();
+    }
+
+    /// Lets everything go until nothing is stopping any more; whether that comes to an end.
+    pub(crate) fn settles(&mut self) -> bool {
+        for _ in 0..100 {
+            if self.stopping.is_empty() && self.going.is_empty() {
+                return true;
+            }
+            self.let_go();
+        }
+        false
     }
 
     /// Steps until nothing more is asked for.
@@ -331,7 +365,7 @@ impl Fixture {
                 let pods = self.engine_pods(&seen);
                 self.events.push(Event::Queueing(plimsoll_queueing::Event::WorkloadUpsert(Box::new(seen))));
                 if stops {
-                    self.stop(&name);
+                    self.evicted(&name);
                     return;
                 }
                 if !admitted || self.pods.contains_key(&name) {

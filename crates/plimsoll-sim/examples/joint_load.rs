@@ -114,6 +114,9 @@ fn outcomes(seeds: std::ops::Range<u64>, jobs: usize, overtaking: usize) -> Vec<
                 let next = || left.lock().ok()?.pop();
                 while let Some((seed, joint)) = next() {
                     let outcome = run(&mixed(seed, jobs, joint, overtaking));
+                    // A run that does not end is seen by the one that is missing.
+                    let (steps, hours) = (outcome.steps, outcome.took.seconds() as f64 / 3_600.0);
+                    eprintln!("seed {seed}, joint admission {joint}: {steps} steps, {hours:.1} hours");
                     if let Ok(mut done) = done.lock() {
                         done.push((seed, joint, outcome));
                     }

@@ -12,7 +12,7 @@ use super::Cycle;
 use super::assign::PodSetFlavors;
 use super::entry::Entry;
 use crate::Queueing;
-use crate::ids::{ClusterQueueId, FlavorId, SchedulingHashId};
+use crate::ids::{ClusterQueueId, FlavorId, SchedulingHashId, WorkloadId};
 use crate::pending::Rank;
 
 /// The first workload of a ClusterQueue that waits for nodes of these flavors.
@@ -72,6 +72,16 @@ impl Cycle<'_> {
         let due = claimant.is_due(overtaking);
         self.claims.claimants.insert(rank.clone(), claimant);
         due
+    }
+
+    /// Whether a workload has claimed nodes, or may do so because it was overtaken.
+    pub(super) fn may_claim(&self, id: WorkloadId) -> bool {
+        let overtaking = self.state.config.overtaking;
+        let rank = self.claims.rank_of(&self.state, id);
+        rank.is_some_and(|rank| {
+            self.claims.plan_of(&rank).is_some()
+                || self.claims.claimants.get(&rank.rank).is_some_and(|c| c.is_due(overtaking))
+        })
     }
 
     /// Pods of an entry have got nodes: workloads before it that wait for nodes of the same flavors were overtaken.

@@ -51,7 +51,7 @@ pub(crate) struct NodeClaim {
 pub(super) struct ClaimRank {
     priority: Reverse<i64>,
     preempts: Reverse<bool>,
-    rank: Rank,
+    pub(super) rank: Rank,
 }
 
 impl ClaimRank {

@@ -117,8 +117,11 @@ impl Cycle<'_> {
             targets.push(Target::new(c.id, c.ground.reason()));
             if self.need_fits(need, borrow) {
                 self.fill_back(need, &mut targets, borrow, |_, _, _| true);
-                self.find_what_is_lacking(need, &mut targets, borrow);
-                return Some(targets);
+                if self.find_what_is_lacking(need, &mut targets, borrow) {
+                    return Some(targets);
+                }
+                self.node_search.lacked = true;
+                break;
             }
             if targets.len() == VICTIMS_IN_VAIN
                 && self.is_hopeless_on_nodes(need, candidates.iter().map(|c| c.id))

@@ -62,7 +62,10 @@ impl Cycle<'_> {
         self.fill_back(need, &mut targets, true, |q, left, i| {
             !again || q.still_fair(need, &path, &taken, left, i)
         });
-        self.find_what_is_lacking(need, &mut targets, true);
+        if !self.find_what_is_lacking(need, &mut targets, true) {
+            self.node_search.lacked = true;
+            return Vec::new();
+        }
         targets
     }
 

@@ -1,7 +1,7 @@
 //! Nodes in preemption (joint admission): victims are those without which the pods of the preemptor have nodes as well as
-//! quota. Candidates are Kueue's, in Kueue's order. Where quota is enough already and only nodes are missing, workloads
-//! with pods of a higher priority are spared, and those whose budgets would be violated if others help, as in
-//! kube-scheduler's preemption.
+//! quota. Candidates are Kueue's, in Kueue's order. A candidate that is not needed for quota goes for nodes only, where
+//! kube-scheduler's rules hold: it is of a strictly lower priority, and so are its pods; those whose budgets would be violated
+//! are spared if others help.
 
 use super::PreemptionContext;
 use crate::amount::Amount;
@@ -320,26 +320,45 @@ impl Cycle<'_> {
         }
     }
 
-    /// Says of each victim what is lacking as long as it stays.
+    /// Says of each victim what is lacking as long as it stays; whether all of them may be preempted: a right to quota gives
+    /// none to nodes, so victims that quota does not need are of a lower priority, or the workload has waited.
     pub(super) fn find_what_is_lacking(
         &mut self,
         need: &PreemptionContext,
         targets: &mut [Target],
         borrow: bool,
-    ) {
+    ) -> bool {
         if need.nodes.is_none() {
-            return;
+            return true;
         }
-        for target in targets {
-            let mark = self.state.mark();
-            self.state.simulate_workload_addition(target.id);
-            if self.node_search.only_nodes {
-                target.lacking = Lacking::NodesOnly;
-            } else if self.quota_need_fits(need, borrow) {
-                target.lacking = Lacking::NodesBesideQuota;
+        if self.node_search.only_nodes {
+            targets.iter_mut().for_each(|t| t.lacking = Lacking::NodesOnly);
+            return true;
+        }
+        let mut order: Vec<(bool, usize)> =
+            targets.iter().enumerate().map(|(i, t)| (!self.is_lower(need, t.id), i)).collect();
+        order.sort_unstable();
+        let (mark, mut legal) = (self.state.mark(), true);
+        for (higher, i) in order {
+            let before = self.state.mark();
+            self.state.simulate_workload_addition(targets[i].id);
+            if self.quota_need_fits(need, borrow) {
+                targets[i].lacking = Lacking::NodesBesideQuota;
+                legal &= !higher;
+            } else {
+                self.state.rollback(before);
             }
-            self.state.rollback(mark);
         }
+        self.state.rollback(mark);
+        // What it may reclaim must not be held by others for ever: one that was overtaken takes what its pods need.
+        legal || self.may_claim(need.id)
+    }
+
+    /// Whether a workload is of a lower priority than the preemptor, or goes anyway.
+    fn is_lower(&self, need: &PreemptionContext, id: WorkloadId) -> bool {
+        let (Some(preemptor), Some(wl)) = (self.state.wl(need.id), self.state.wl(id)) else { return false };
+        wl.obj.effective_priority() < preemptor.obj.effective_priority()
+            || wl.obj.status.is_true(cond::EVICTED)
     }
 
     /// Whether a candidate that is not needed for quota is spared.
@@ -348,6 +367,10 @@ impl Cycle<'_> {
         let Some(wl) = self.state.wl(id).filter(|w| !w.obj.status.is_true(cond::EVICTED)) else {
             return false;
         };
+        // Its right to quota is satisfied. For a node kube-scheduler preempts pods of a lower priority only.
+        if self.node_search.only_nodes && !self.is_lower(need, id) {
+            return true;
+        }
         let protection = nodes.protection(&wl.obj.key, needed.priority);
         if protection == Protection::None || !self.quota_need_fits(need, borrow) {
             return false;
