@@ -3,6 +3,7 @@
 mod claims;
 mod equal;
 mod flavors;
+mod least_victims;
 mod overtaking;
 mod preemption;
 mod quota_alone;
