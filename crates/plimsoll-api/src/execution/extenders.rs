@@ -1,4 +1,4 @@
-//! Answers of extenders. The calls are made by whoever carries out actions; what a failed Bind leaves open is found out here.
+//! Answers of extenders. The runtime and the simulator make the calls; what a failed Bind leaves open is found out here.
 
 use plimsoll_engine::Event;
 use plimsoll_scheduler::{Event as SchedulerEvent, ExtenderAnswer, ExtenderCall, PodRef};

@@ -143,7 +143,7 @@ mod tests {
     /// Type, tag and contents of an attribute.
     type Attribute<'a> = (&'a [u8], u8, &'a [u8]);
 
-    /// The certificate of somebody with another subject, which no library would make.
+    /// A certificate with another subject, which no library would make.
     fn with_subject(sets: &[&[Attribute<'_>]]) -> CertificateDer<'static> {
         let der = certificate(&[]);
         let sets: Vec<Vec<u8>> = sets

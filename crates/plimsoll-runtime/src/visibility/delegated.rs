@@ -53,7 +53,7 @@ pub struct User {
 }
 
 impl User {
-    /// Everybody who has shown who they are is in a group (upstream's `AuthenticatedGroupAdder`).
+    /// Authenticated users are in a group of their own (upstream's `AuthenticatedGroupAdder`).
     fn authenticated(mut self) -> Self {
         let known = self.groups.iter().any(|g| g == AUTHENTICATED || g == UNAUTHENTICATED);
         if !known && self.name != ANONYMOUS {

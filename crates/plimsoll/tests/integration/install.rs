@@ -143,7 +143,7 @@ fn bad_input_is_refused() {
 
 /// A pod of another user, which nothing but Plimsoll can place.
 async fn placed(up: &Up, name: &str) {
-    up.until("somebody else's pod runs", async |up| {
+    up.until("a pod of another user runs", async |up| {
         let pods = up.list(PODS).await;
         pods.iter().any(|p| json::name(p) == name && p["status"]["phase"] == "Running").then_some(())
     })
@@ -157,7 +157,7 @@ async fn own(up: &Up) -> BTreeSet<(String, String)> {
     own.map(|p| (json::text(p, &["spec", "nodeName"]).to_owned(), json::uid(p).to_owned())).collect()
 }
 
-/// Everything has died: Plimsoll's pods are gone, its webhooks refuse everybody's pods, and there is no other scheduler.
+/// All replicas have died: Plimsoll's pods are gone, its webhooks refuse all pods, and there is no other scheduler.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_without_another_scheduler_comes_back() {
     let Some(mut kubectl) = deploy::kubectl() else {
