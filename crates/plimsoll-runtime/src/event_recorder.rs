@@ -6,10 +6,10 @@
 //!
 //! An event costs the API server as much as a decision, and a pod needs its node more than its event. So events are written
 //! when the API server is not busy, and while decisions are being written only a few a second ([`Throttle::acquire_for_event`]); the
-//! rest waits for a pause. Of an object's events that had to wait for [`HELD_UP`], only the newest is written, and none
-//! about a workload that has finished meanwhile: its conditions say the same. Events are best effort: those that wait for
-//! longer than [`PATIENCE`], and the oldest when too many wait, are dropped (client-go's recorder keeps 1000 and drops those
-//! that come then; its client writes 50 a second by default).
+//! rest waits for a pause. While more than [`FEW`] wait, of an object's events that had to wait for [`HELD_UP`] only the
+//! newest is written, and none about a workload that has finished meanwhile: its conditions say the same. Events are best
+//! effort: those that wait for longer than [`PATIENCE`], and the oldest when too many wait, are dropped (client-go's recorder
+//! keeps 1000 and drops those that come then; its client writes 50 a second by default).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -35,6 +35,9 @@ const LOOK: Duration = Duration::from_secs(60);
 const BACKLOG: usize = 65_536;
 /// Most series that are remembered.
 const SERIES_MAX: usize = 4096;
+/// So many events may wait without one being given up for another: as many as client-go keeps
+/// (`tools/record/event.go`, `maxQueuedEvents`).
+const FEW: usize = 1000;
 /// An event that waits for so long has been overtaken by newer ones about its object.
 const HELD_UP: Duration = Duration::from_secs(1);
 /// An event that could not be written for so long is dropped.
@@ -219,11 +222,12 @@ impl Backlog {
     fn prune(&mut self, ended: &Ended) {
         while let Some(first) = self.waiting.front() {
             let waited = first.since.elapsed();
+            let many = self.waiting.len() > FEW;
             let overtaken = || {
                 let about = object(&first.event);
                 self.of.get(&about).is_some_and(|n| *n > 1) || ended(&about)
             };
-            if waited < PATIENCE && (waited < HELD_UP || !overtaken()) {
+            if waited < PATIENCE && (!many || waited < HELD_UP || !overtaken()) {
                 return;
             }
             self.pop();
@@ -376,22 +380,31 @@ mod tests {
         assert!(server.most.swap(0, Ordering::SeqCst) > 1, "many at a time");
 
         let deciding = throttle.begin_decision();
-        (0..1000).for_each(|n| recorder.record(note(1000 + n)));
+        (0..3000).for_each(|n| recorder.record(note(1000 + n)));
         tokio::time::sleep(Duration::from_secs(10)).await;
         let few = done();
         assert!((45..=55).contains(&few), "five a second: {few}");
         assert_eq!(server.most.swap(0, Ordering::SeqCst), 1, "one at a time");
         // Newer ones about half of the objects.
-        (0..500).for_each(|n| recorder.record(EventRecord { message: "again".into(), ..note(1500 + n) }));
+        let again = |n| EventRecord { message: "again".into(), ..note(n) };
+        (0..1500).for_each(|n| recorder.record(again(2500 + n)));
         drop(deciding);
-        tokio::time::sleep(Duration::from_secs(10)).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
         let rest = done();
-        // One about each object, none about those that have ended.
-        let wanted = (1000 - few) * 9 / 10;
+        // One about each object, none about those that have ended; all of the last thousand.
+        let wanted = (1500 - few) * 9 / 10 + 500 * 9 / 10 + FEW;
         assert!(rest.abs_diff(wanted) <= 60, "{rest} of {wanted}");
 
         let deciding = throttle.begin_decision();
-        (0..1000).for_each(|n| recorder.record(note(3000 + n)));
+        (0..100).for_each(|n| recorder.record(note(5000 + n)));
+        (0..100).for_each(|n| recorder.record(again(5000 + n)));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        drop(deciding);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(done(), 200, "none of a few is given up");
+
+        let deciding = throttle.begin_decision();
+        (0..1000).for_each(|n| recorder.record(note(6000 + n)));
         tokio::time::sleep(PATIENCE + Duration::from_millis(150)).await;
         drop(deciding);
         done();

@@ -156,14 +156,16 @@ async fn recorded(up: &Up) {
         ("Pod", "Pulled", "Container image \""),
     ];
     for (kind, reason, start) in wanted {
-        up.until(&format!("{reason} on a {kind}"), async |up| {
+        up.until_shown(&format!("{reason} on a {kind}"), async |up| {
             let all = up.list(EVENTS).await;
             let found = |e: &Value| {
                 e["regarding"]["kind"] == kind
                     && e["reason"] == reason
                     && json::text(e, &["note"]).starts_with(start)
             };
-            all.iter().any(found).then_some(())
+            let shown = |e: &Value| format!("{} {} {}", e["regarding"]["name"], e["reason"], e["note"]);
+            let lines: Vec<String> = all.iter().map(shown).collect();
+            all.iter().any(found).then_some(()).ok_or_else(|| lines.join("\n"))
         })
         .await;
     }
