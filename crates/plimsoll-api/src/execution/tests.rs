@@ -221,6 +221,31 @@ fn nothing_is_admitted_by_a_repeated_write_when_a_check_has_changed_its_mind() {
 }
 
 #[test]
+fn quota_is_given_for_the_spec_that_was_decided_on() {
+    let mut reserve = update();
+    reserve.conditions[0].observed_generation = 1;
+    reserve.admission = Some(Some(Box::default()));
+    let of = |generation: i64, version: &str| {
+        let mut object = workload("u", version);
+        object["metadata"]["generation"] = json!(generation);
+        object
+    };
+    let action = || Action::Queueing(QueueAction::UpdateWorkload(Box::new(reserve.clone())));
+    let failed = |e: &Event| matches!(e, Event::Queueing(QueueEvent::WriteFailed { .. }));
+    // The watch shows the other spec before the write, or after it.
+    let (log, outcome) = run(action(), Some(Arc::new(of(2, "4"))), []);
+    assert!(log.is_empty() && outcome.answers.iter().all(failed), "{log:?}");
+    let seen = Some(Arc::new(of(1, "3")));
+    let (log, outcome) = run(action(), seen.clone(), [Err(status(409)), Ok(of(2, "4"))]);
+    assert_eq!(log, ["patch workloads/w/status", "get workloads/w"]);
+    assert!(outcome.answers.len() == 2 && outcome.answers.iter().all(failed));
+    // What already holds it was given it before the spec changed.
+    let mut held = of(2, "4");
+    held["status"]["admission"] = json!({"clusterQueue": "cq"});
+    assert_eq!(run(action(), seen, [Err(status(409)), Ok(held), Ok(of(2, "5"))]).0.len(), 3);
+}
+
+#[test]
 fn a_conflicting_update_reads_the_workload_again() {
     let action = || Action::Queueing(QueueAction::UpdateWorkload(Box::new(update())));
     let seen = Some(Arc::new(workload("u", "3")));

@@ -52,6 +52,9 @@ fn write(update: WorkloadUpdate, object: &Value, left: u32, unsure: bool) -> Ste
     if crate::kueue::admits_unready(object, &update) {
         return give_up(&update, "an admission check is no longer ready");
     }
+    if crate::kueue::reserves_for_another_spec(object, &update) {
+        return give_up(&update, "the workload asks for something else since its quota was decided");
+    }
     let status = crate::kueue::workload_status_patch(object, &update);
     if unsure && status.as_object().into_iter().flatten().all(|(k, v)| object["status"][k] == *v) {
         return written(&update, object.clone());

@@ -18,7 +18,7 @@ pub use events::{delete_event, upsert_event};
 pub use names::{limited_name, role_hash, workload_name, workload_name_with};
 pub use status::{
     admission, admits_unready, amount, cluster_queue_status, contradicts_admission, local_queue_status,
-    workload_status_patch,
+    reserves_for_another_spec, workload_status_patch,
 };
 
 #[cfg(test)]

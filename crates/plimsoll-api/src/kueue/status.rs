@@ -82,6 +82,16 @@ pub fn admits_unready(object: &Value, update: &WorkloadUpdate) -> bool {
         && rows.iter().any(|row| row["state"] != "Ready")
 }
 
+/// Whether the update gives quota to a workload whose spec has changed since that was decided: the quota is enough for what
+/// it asked for then. Such an update must fail, so that the engine decides anew, as Kueue does when its write conflicts.
+pub fn reserves_for_another_spec(object: &Value, update: &WorkloadUpdate) -> bool {
+    let reserved = update.conditions.iter().find(|c| c.kind == cond::QUOTA_RESERVED && c.status);
+    let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
+    matches!(update.admission, Some(Some(_)))
+        && object["status"]["admission"].is_null()
+        && reserved.is_some_and(|c| c.observed_generation > 0 && c.observed_generation < generation)
+}
+
 /// The merge patch for `status` that makes `update` happen to `object`, as it is now. Lists are whole, because a
 /// merge patch replaces them.
 pub fn workload_status_patch(object: &Value, update: &WorkloadUpdate) -> Value {
