@@ -23,8 +23,6 @@ pub type Answer = Result<Arc<Value>, ApiError>;
 enum Fate {
     /// It is carried out and answered.
     Done,
-    /// The same, after seconds.
-    Slow,
     /// Carried out, and the answer is lost.
     LostAnswer,
     /// Not carried out, and answered with this code.
@@ -50,6 +48,8 @@ struct Pending {
     /// Serial number of the quotas that the process knew when it decided on this write, if it gives quota away.
     decided: Option<u64>,
     fate: Fate,
+    /// Whether it takes seconds, whatever becomes of it: what its client does meanwhile is built on it.
+    slow: bool,
     stage: Stage,
 }
 
@@ -139,7 +139,8 @@ impl Network {
                 String::new()
             }
         };
-        format!(" {verb} {} {} {:?} {answer} {body}", kind.name(), name.1, pending.fate)
+        let slow = if pending.slow { " slow" } else { "" };
+        format!(" {verb} {} {} {:?}{slow} {answer} {body}", kind.name(), name.1, pending.fate)
     }
 
     /// Sends a request.
@@ -153,8 +154,8 @@ impl Network {
         let f = &self.faults;
         let mut fate = Fate::Done;
         let writes = !matches!(request, Request::Get(..) | Request::Find(..));
+        let slow = rng.chance(f.slow);
         for (rate, other) in [
-            (f.slow, Fate::Slow),
             (f.unavailable, Fate::Fails(503)),
             (f.lost_answer, Fate::LostAnswer),
             (if writes { f.refused } else { 0 }, Fate::Fails(403)),
@@ -165,12 +166,13 @@ impl Network {
                 fate = other;
             }
         }
-        let latency = match fate {
-            Fate::Slow => Duration::from_millis(rng.range(200, 6_000)),
-            Fate::Done | Fate::LostAnswer | Fate::Fails(_) => Duration(rng.range(100, 3_000) * 1_000),
+        let latency = if slow {
+            Duration::from_millis(rng.range(200, 6_000))
+        } else {
+            Duration(rng.range(100, 3_000) * 1_000)
         };
         let stage = Stage::UnderWay(self.agenda.now.plus(latency));
-        self.pending.insert(number, Pending { caller, request, decided, fate, stage });
+        self.pending.insert(number, Pending { caller, request, decided, fate, slow, stage });
         self.agenda.after(latency, Event::Arrive(number));
     }
 
@@ -181,7 +183,7 @@ impl Network {
         let pending = self.pending.get_mut(&number).filter(|p| matches!(p.stage, Stage::UnderWay(_)))?;
         let (answer, carried_out) = match pending.fate {
             Fate::Fails(code) => (Err(ApiError::new(code, "a fault")), false),
-            Fate::Done | Fate::Slow => (self.api.handle(pending.request.clone(), now), true),
+            Fate::Done => (self.api.handle(pending.request.clone(), now), true),
             Fate::LostAnswer => {
                 // Carried out or not: the client can't know.
                 let _ = self.api.handle(pending.request.clone(), now);
@@ -196,7 +198,7 @@ impl Network {
         let mut rng = self.dice.about("answer").about(&name.1).of(count).rng();
         let latency = match pending.fate {
             Fate::LostAnswer => Duration::from_millis(rng.range(1, 5_000)),
-            Fate::Slow => Duration::from_millis(rng.range(0, 500)),
+            Fate::Done | Fate::Fails(_) if pending.slow => Duration::from_millis(rng.range(0, 500)),
             Fate::Done | Fate::Fails(_) => Duration(rng.range(100, 3_000) * 1_000),
         };
         self.agenda.after(latency, Event::Answer(number));

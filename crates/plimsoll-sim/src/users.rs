@@ -342,6 +342,7 @@ impl Users {
         self.reactivate(network);
         self.delete_dropped(network);
         self.complete(network);
+        self.drop_reserved(network);
     }
 
     /// Users activate what was deactivated, once its quota is released.

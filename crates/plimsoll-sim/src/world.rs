@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::agenda::Event;
 use crate::api::{Kind, list, name_of, text};
+use crate::check::quota::Column;
 use crate::check::{Checkers, Rule, Violation};
 use crate::cluster::Cluster;
 use crate::dice::{Dice, Draw};
@@ -198,6 +199,7 @@ impl World {
                     Some(Operation::Crash) => self.leave(Ending::Crash),
                     Some(Operation::HandOver) => self.leave(Ending::HandOver),
                     Some(Operation::LoseLease) => self.leave(Ending::LoseLease),
+                    Some(Operation::Faults { faults }) => network.faults = faults,
                     Some(operation) => users.apply(&operation, network),
                     None => {}
                 }
@@ -397,13 +399,14 @@ impl World {
     }
 
     fn compare_books(&self, process: &Process) -> Result<(), Violation> {
-        let (books, want) = (process.charged(), self.checkers.charged());
-        for key in books.keys().chain(want.keys()) {
+        let (books, objects) = (process.books(), self.checkers.books());
+        for key in books.keys().chain(objects.keys()) {
+            let have = books.get(key).copied().unwrap_or_default();
+            let want = objects.get(key).copied().unwrap_or_default();
             // The engine counts in thousandths.
-            let have = books.get(key).copied().unwrap_or(0);
-            let want = want.get(key).copied().unwrap_or(0) * 1000;
+            let want = Column { quota: want.quota * 1000, used: want.used * 1000 };
             if have != want {
-                let message = format!("the engine charges {key:?} with {have}m CPUs, objects say {want}m");
+                let message = format!("the engine has {key:?} with {have:?}, objects say {want:?}");
                 return Err(Violation::new(Rule::Usage, message));
             }
         }
@@ -456,11 +459,13 @@ impl World {
             let name = name_of(queue).1;
             for flavor in list(queue, &["status", "flavorsReservation"]) {
                 let flavor_name = text(flavor, &["name"]);
-                let total = list(flavor, &["resources"]).first().map_or("", |r| text(r, &["total"]));
-                let want = self.checkers.usage().of(&name, flavor_name).to_string();
-                if total != want {
+                let row = list(flavor, &["resources"]).first();
+                let of = |key: &str| row.map_or("", |r| text(r, &[key])).to_owned();
+                let used = self.checkers.usage().of(&name, flavor_name).to_string();
+                let borrowed = self.checkers.borrowed(&name, flavor_name).to_string();
+                if (of("total"), of("borrowed")) != (used.clone(), borrowed.clone()) {
                     let message = format!(
-                        "status of {name}: {total} CPUs of {flavor_name} reserved, objects say {want}"
+                        "status of {name}, {flavor_name}: {row:?}, objects say {used}, {borrowed} of them borrowed"
                     );
                     return Err(Violation::new(Rule::Usage, message));
                 }

@@ -30,7 +30,7 @@ use dependencies::Dependencies;
 use devices::Devices;
 use pods::Pods;
 use preemptions::Preemptions;
-use quota::{Quotas, Usage};
+use quota::{Books, Quotas, Usage};
 use stops::Stops;
 use waiting::Waiting;
 pub use workload::Held;
@@ -278,9 +278,14 @@ impl Checkers {
         }
     }
 
-    /// What is used, by node of the quota tree and flavor.
-    pub fn charged(&self) -> BTreeMap<(String, String), i64> {
-        self.quotas.charged(&self.usage)
+    /// Quota and usage, by node of the quota tree and flavor.
+    pub fn books(&self) -> Books {
+        self.quotas.books(&self.usage)
+    }
+
+    /// What a ClusterQueue borrows of a flavor.
+    pub fn borrowed(&self, queue: &str, flavor: &str) -> i64 {
+        self.quotas.borrowed(&self.usage, queue, flavor)
     }
 
     /// How long workloads have waited for nodes at most, by priority.

@@ -48,6 +48,18 @@ pub struct Quotas {
     pub(super) windows: BTreeMap<String, Window>,
 }
 
+/// Quota of a ClusterQueue or a cohort with everything below it, and what is used of it: CPUs of one flavor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Column {
+    /// Nominal quota, less what those below do not lend.
+    pub quota: i64,
+    /// Usage, less what those below use of that.
+    pub used: i64,
+}
+
+/// All columns, by name of the ClusterQueue or cohort and flavor.
+pub type Books = BTreeMap<(String, String), Column>;
+
 /// By how much something exceeds what it may use, by kind, name and flavor; 0 and less: it does not.
 pub type Excess = BTreeMap<(&'static str, String, String), i64>;
 
@@ -131,19 +143,26 @@ impl Quotas {
         (quota, used)
     }
 
-    /// Usage of every ClusterQueue and cohort, as the engine's quota tree has it.
-    pub fn charged(&self, usage: &Usage) -> BTreeMap<(String, String), i64> {
-        let mut out = BTreeMap::new();
+    /// Every ClusterQueue and cohort, as the engine's quota tree has it.
+    pub fn books(&self, usage: &Usage) -> Books {
+        let mut out = Books::new();
         for flavor in self.flavors() {
-            for queue in self.queues.keys() {
-                out.insert((queue.clone(), flavor.to_owned()), usage.of(queue, flavor));
+            for (name, queue) in &self.queues {
+                let quota = queue.quota(flavor).nominal;
+                out.insert((name.clone(), flavor.to_owned()), Column { quota, used: usage.of(name, flavor) });
             }
             for cohort in self.cohort_names() {
-                let used = self.cohort(cohort, flavor, usage, 0).1;
-                out.insert((cohort.to_owned(), flavor.to_owned()), used);
+                let (quota, used) = self.cohort(cohort, flavor, usage, 0);
+                out.insert((cohort.to_owned(), flavor.to_owned()), Column { quota, used });
             }
         }
         out
+    }
+
+    /// What a ClusterQueue borrows of a flavor.
+    pub fn borrowed(&self, usage: &Usage, queue: &str, flavor: &str) -> i64 {
+        let nominal = self.queues.get(queue).map_or(0, |q| q.quota(flavor).nominal);
+        (usage.of(queue, flavor) - nominal).max(0)
     }
 
     fn flavors(&self) -> Vec<&str> {

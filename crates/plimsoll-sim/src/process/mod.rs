@@ -9,7 +9,7 @@ mod jobs;
 mod role;
 mod statuses;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use plimsoll_engine::{Action, Engine, EngineConfig, Event, Unanswered};
@@ -22,6 +22,7 @@ use plimsoll_state::{Duration, Time};
 use crate::agenda::Event as Happens;
 use crate::api::{Kind, Watch};
 use crate::check::Seen;
+use crate::check::quota::{Books, Column};
 use crate::network::Network;
 use crate::scenario::Settings;
 use crate::scenario::devices::CLASS;
@@ -305,10 +306,11 @@ impl Process {
         }
     }
 
-    /// What the engine has charged: usage by node of the quota tree, flavor and resource.
-    pub fn charged(&self) -> BTreeMap<(String, String), i64> {
+    /// What the engine has charged: quota and usage by node of the quota tree and flavor, in thousandths of CPUs.
+    pub fn books(&self) -> Books {
         let tree = self.engine.queueing().map(plimsoll_queueing::Queueing::quota_tree).unwrap_or_default();
         let cells = tree.into_iter().flat_map(|n| n.cells.into_iter().map(move |c| (n.name.clone(), c)));
-        cells.filter(|(_, c)| c.resource == "cpu").map(|(n, c)| ((n, c.flavor), c.usage)).collect()
+        let cpus = cells.filter(|(_, c)| c.resource == "cpu");
+        cpus.map(|(n, c)| ((n, c.flavor), Column { quota: c.subtree, used: c.usage })).collect()
     }
 }

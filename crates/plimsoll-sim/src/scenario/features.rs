@@ -1,16 +1,18 @@
 //! Adds to a scenario what not every one has: dependencies, run windows, elastic jobs, requests to the cluster
-//! autoscaler, an extender. The draws are none of those that
-//! make the rest of it.
+//! autoscaler, an extender, devices, larger trees of cohorts. The draws are none of those that make the rest of it.
 
 use plimsoll_state::rng::Rng;
 
 use super::devices::{Claims, MOST as MOST_DEVICES};
 use super::extensions::{After, ExtenderSpec, Outcome, Over, WindowSpec};
-use super::{Form, JobSpec, Operation, Scenario, Timed};
+use super::quotas::{queue, shared};
+use super::{Form, JobSpec, Operation, QueueSpec, Scenario, Timed};
 use crate::dice::{Dice, Draw};
 
 /// Least seconds that a window is open: any job that starts when it opens ends within.
 const OPEN: i64 = 100;
+/// Most pods of a job that nodes have to have capacity for.
+const PODS: u8 = 4;
 /// Most pods of an elastic job.
 const MOST: i64 = 4;
 
@@ -45,7 +47,48 @@ pub fn add(scenario: &mut Scenario) {
     if scenario.settings.placement && rng.chance(300) {
         devices(scenario, &mut rng);
     }
+    if rng.chance(200) {
+        trees(scenario, &mut rng);
+    }
+    if rng.chance(150) {
+        lasting(scenario, &mut rng);
+    }
     scenario.operations.sort_by_key(|o| o.at);
+}
+
+/// From some time on every request fails in the same way, until the faults end or before.
+fn lasting(scenario: &mut Scenario, rng: &mut Rng) {
+    let mut broken = scenario.faults;
+    *[&mut broken.unavailable, &mut broken.refused, &mut broken.conflict, &mut broken.lost_answer]
+        [below(rng, 4)] = 1_000;
+    let from = rng.range(0, scenario.calm);
+    let mut faults = vec![(from, broken)];
+    if rng.chance(500) {
+        faults.push((rng.range(from, scenario.calm), scenario.faults));
+    }
+    let happens = |(at, faults)| Timed { at, operation: Operation::Faults { faults } };
+    scenario.operations.extend(faults.into_iter().map(happens));
+}
+
+/// More cohorts, each below one before it or a root, and more ClusterQueues, which get some of the jobs.
+fn trees(scenario: &mut Scenario, rng: &mut Rng) {
+    let plan = &mut scenario.plan;
+    for _ in 0..rng.range(1, 3) {
+        let cohort = shared(rng, 0, plan.cohorts.len());
+        plan.cohorts.push(cohort);
+    }
+    let first = plan.queues.len();
+    for _ in 0..rng.range(1, 3) {
+        // Where the order is strict, no job is large.
+        let queue = QueueSpec { strict: false, ..queue(rng, 4, plan.cohorts.len()) };
+        plan.queues.push(queue);
+    }
+    let more = plan.queues.len() - first;
+    for (_, spec) in submitted(scenario) {
+        if rng.chance(500) {
+            spec.queue = first + below(rng, more);
+        }
+    }
 }
 
 /// Jobs claim devices, those that no queue manages more often; slices, the class, templates and shared claims change.
@@ -53,8 +96,8 @@ fn devices(scenario: &mut Scenario, rng: &mut Rng) {
     scenario.settings.devices = true;
     let nodes = scenario.plan.nodes.len();
     // Enough for any pod, with a device for each shared claim that no pod uses any more: on each node that an extender may
-    // leave a pod, and on the first one otherwise.
-    let enough = 2 * MOST_DEVICES + 2;
+    // leave a pod, and on the first one otherwise. For all pods of a job where it has to be ready as a whole.
+    let enough = 2 * MOST_DEVICES * if scenario.settings.pods_ready > 0 { PODS } else { 1 } + 2;
     let extended = scenario.settings.extender.is_some();
     let some = |rng: &mut Rng| if rng.chance(500) { enough } else { 1 + rng.below(4) as u8 };
     let devices = (0..nodes).map(|n| if n == 0 || extended { enough } else { some(rng) });

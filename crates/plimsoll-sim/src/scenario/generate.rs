@@ -4,9 +4,10 @@
 use plimsoll_queueing::OVERTAKING;
 use plimsoll_state::rng::Rng;
 
+use super::quotas::{queue, shared};
 use super::{
-    Bounds, Ending, Faults, Form, JobSpec, NodeSpec, Operation, Plan, QueueSpec, Quota, QuotaSpec, Scenario,
-    Settings, Stop, Timed, features,
+    Bounds, Ending, Faults, Form, JobSpec, NodeSpec, Operation, Plan, Scenario, Settings, Stop, Timed,
+    features,
 };
 use crate::dice::{Dice, Draw};
 
@@ -108,34 +109,6 @@ fn faults(rng: &mut Rng) -> Faults {
         *rate = if rng.chance(500) { [5, 20, 100, 300][rng.below(4) as usize] } else { 0 };
     }
     faults
-}
-
-fn quota(rng: &mut Rng, least: i64) -> Quota {
-    let mut limit = || rng.chance(400).then(|| rng.range(0, 4));
-    let (borrowing, lending) = (limit(), limit());
-    Quota { nominal: rng.range(least, least + 5), borrowing, lending }
-}
-
-fn shared(rng: &mut Rng, least: i64, parents: usize) -> QuotaSpec {
-    let parent = rng.chance(800).then(|| rng.below(u32::try_from(parents).unwrap_or(0)) as usize);
-    QuotaSpec {
-        parent: parent.filter(|_| parents > 0),
-        quotas: [quota(rng, least), quota(rng, 0)],
-        weight: rng.range(0, 2),
-    }
-}
-
-fn queue(rng: &mut Rng, least: i64, parents: usize) -> QueueSpec {
-    QueueSpec {
-        quota: shared(rng, least, parents),
-        preemption: (rng.below(3) as u8, rng.below(3) as u8),
-        borrow_preempts: rng.chance(500),
-        strict: rng.chance(300),
-        next_flavor: (rng.chance(500), rng.chance(500)),
-        check: rng.chance(300),
-        check_second: rng.chance(300),
-        selects: rng.chance(300),
-    }
 }
 
 fn plan(rng: &mut Rng, settings: &Settings, profile: &Profile) -> Plan {

@@ -10,6 +10,7 @@ pub mod joint;
 pub mod load;
 mod names;
 pub mod objects;
+mod quotas;
 mod text;
 
 use serde::{Deserialize, Serialize};
@@ -125,7 +126,7 @@ pub struct Faults {
     pub lose: u32,
     /// A list fails and is made again.
     pub list: u32,
-    /// A request takes seconds.
+    /// A request takes seconds, whatever becomes of it.
     pub slow: u32,
     /// A request is answered with 503 and does nothing.
     pub unavailable: u32,
@@ -469,6 +470,11 @@ pub enum Operation {
     Namespace {
         /// Whether it has the label that ClusterQueues select.
         selected: Option<bool>,
+    },
+    /// What goes wrong from now on, and how often.
+    Faults {
+        /// The faults.
+        faults: Faults,
     },
     /// The process ends and starts again; requests under way are carried out or not.
     Crash,

@@ -214,6 +214,7 @@ impl Users {
             | Operation::Move { .. }
             | Operation::Reclaim { .. }
             | Operation::Scale { .. }
+            | Operation::Faults { .. }
             | Operation::Crash
             | Operation::HandOver
             | Operation::LoseLease => {}

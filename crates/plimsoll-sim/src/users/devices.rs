@@ -1,10 +1,11 @@
 //! Drivers of devices, and users of claims: slices, the class, claims that pods share, templates.
 
 use super::{Users, global, key};
-use crate::api::Kind;
+use crate::api::{Kind, deleting, list, text};
 use crate::network::Network;
 use crate::scenario::Operation;
 use crate::scenario::devices::{self, CLASS, MOST, shared_name, slice_name, template_name};
+use crate::scenario::objects::NAMESPACE;
 
 /// Which claims that pods share and which templates there are to be.
 #[derive(Debug)]
@@ -46,6 +47,22 @@ impl Users {
             if wanted {
                 self.put_missing(Kind::ClaimTemplate, devices::template(devices), network);
             }
+        }
+    }
+
+    /// Deletes pods without a node for which a claim is reserved that is deleted: the claim waits for the pod, and the pod can
+    /// have no node. A scheduler that ends between reservation and binding leaves this, as kube-scheduler does.
+    pub(super) fn drop_reserved(&self, network: &mut Network) {
+        let claims = network.api.all(Kind::ResourceClaim).filter(|c| deleting(c));
+        let reserved = claims.flat_map(|c| list(c, &["status", "reservedFor"]));
+        let waits = |name: &&str| {
+            let pod = network.api.get(Kind::Pod, NAMESPACE, name);
+            pod.is_some_and(|p| text(p, &["spec", "nodeName"]).is_empty() && !deleting(p))
+        };
+        let pods: Vec<String> =
+            reserved.map(|r| text(r, &["name"])).filter(waits).map(str::to_owned).collect();
+        for pod in pods {
+            self.delete_gracefully(Kind::Pod, key(&pod), network);
         }
     }
 
