@@ -197,7 +197,7 @@ fn one(file: &str, arguments: &Arguments) -> ExitCode {
 
 fn many(arguments: &Arguments) -> ExitCode {
     let (next, steps, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    let virtual_seconds = AtomicU64::new(0);
+    let (virtual_seconds, explanations) = (AtomicU64::new(0), AtomicU64::new(0));
     let failures: Mutex<Vec<u64>> = Mutex::default();
     let began = Instant::now();
     println!("seeds from {}", arguments.from);
@@ -216,6 +216,7 @@ fn many(arguments: &Arguments) -> ExitCode {
                     steps.fetch_add(outcome.steps, Ordering::Relaxed);
                     let seconds = u64::try_from(outcome.took.seconds()).unwrap_or(0);
                     virtual_seconds.fetch_add(seconds, Ordering::Relaxed);
+                    explanations.fetch_add(outcome.explanations as u64, Ordering::Relaxed);
                     let count = done.fetch_add(1, Ordering::Relaxed) + 1;
                     if let Some(violation) = outcome.violation {
                         let number = {
@@ -234,6 +235,7 @@ fn many(arguments: &Arguments) -> ExitCode {
     });
     progress(done.load(Ordering::Relaxed), &steps, began);
     println!("{} virtual hours", virtual_seconds.load(Ordering::Relaxed) / 3600);
+    println!("{} explanations compared", explanations.load(Ordering::Relaxed));
     let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     if failures.is_empty() {
         return ExitCode::SUCCESS;

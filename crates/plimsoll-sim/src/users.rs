@@ -22,7 +22,8 @@ use crate::scenario::extensions::is_elastic;
 use crate::scenario::objects::{self, NAMESPACE, job_name};
 use crate::scenario::{Form, JobSpec, Operation, Plan, QueueSpec, Settings, Stop};
 use pods::Pods;
-use reading::{asks, is_own, job_size, reserved, size, workload_of};
+use reading::{asks, is_own, job_size, reserved, workload_of};
+pub use reading::{pod_size, size};
 
 /// CPUs of the largest workload that has to run in the end, whatever its queue.
 const SMALL: i64 = 4;
@@ -341,8 +342,8 @@ impl Users {
     pub fn look(&mut self, network: &mut Network) {
         self.reactivate(network);
         self.delete_dropped(network);
-        self.complete(network);
         self.drop_reserved(network);
+        self.complete(network);
     }
 
     /// Users activate what was deactivated, once its quota is released.

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::agenda::Event;
 use crate::api::{Kind, list, name_of, text};
+use crate::check::explanations::Settled;
 use crate::check::quota::Column;
 use crate::check::{Checkers, Rule, Violation};
 use crate::cluster::Cluster;
@@ -69,6 +70,8 @@ pub struct World {
     calm: Option<Time>,
     /// Since when nothing has been left to do.
     quiet: Option<Time>,
+    /// When objects have changed last, for what they say of why something waits.
+    settled: Settled,
     /// Whether the books were compared since the last change: the leader's, the follower's.
     compared: [bool; 2],
     /// What happened, when that is wanted.
@@ -100,6 +103,7 @@ impl World {
             steps: 0,
             calm: None,
             quiet: None,
+            settled: Settled::default(),
             compared: [false; 2],
             trace: trace.then(Vec::new),
         };
@@ -142,6 +146,7 @@ impl World {
             waited_for_nodes,
             unschedulable: self.checkers.unschedulable(),
             preemptions: self.checkers.preemptions(self.network.now()),
+            explanations: self.checkers.explanations(),
             measured: self.measured.clone(),
         }
     }
@@ -416,11 +421,20 @@ impl World {
     /// Whether there is more to come when nothing is under way.
     fn rest(&mut self) -> Result<bool, Violation> {
         self.late()?;
-        if self.calm.is_none() || !self.users.unfinished(&self.network).is_empty() {
+        let Some(calm) = self.calm else { return Ok(true) };
+        let (version, now) = (self.network.api.version(), self.network.now());
+        if self.settled.is_due(version, calm, now) {
+            self.checkers.explained(&self.network.api, now)?;
+        }
+        if !self.users.unfinished(&self.network).is_empty() {
             return Ok(true);
         }
         let since = *self.quiet.get_or_insert(self.network.now());
         if self.network.now().since(since) < QUIET {
+            return Ok(true);
+        }
+        // What is left may wait for ever: it says why.
+        if !self.settled.is_checked(version) && self.checkers.anything_waits() {
             return Ok(true);
         }
         self.compare_statuses()?;

@@ -12,8 +12,10 @@ use crate::api::{Name, condition, is_true, list, text, uid};
 /// How a workload stands, for those that wait for it.
 #[derive(Debug, Default)]
 struct Standing {
-    /// Names that it answers to.
+    /// Names that it answers to, its own last.
     names: Vec<String>,
+    /// Whether it is that of a group, which does not answer to the names of its pods.
+    group: bool,
     /// Outcomes that it has had.
     outcomes: Vec<&'static str>,
 }
@@ -31,12 +33,21 @@ impl Standing {
             None if is_true(object, "PodsReady") => vec!["ready"],
             None => Vec::new(),
         };
-        Self { names, outcomes }
+        let group = object["metadata"]["annotations"]["kueue.x-k8s.io/is-group-workload"] == "true";
+        Self { names, group, outcomes }
     }
 
     fn satisfies(&self, dependency: &str) -> bool {
         let (name, outcome) = dependency.split_once(':').unwrap_or((dependency, "succeeded"));
         self.names.iter().any(|n| n == name) && self.outcomes.contains(&outcome)
+    }
+
+    /// Whether it is what is waited for.
+    fn answers_to(&self, dependency: &str) -> bool {
+        let name = dependency.split(':').next().unwrap_or_default();
+        let names =
+            if self.group { self.names.last().map_or(&[][..], std::slice::from_ref) } else { &self.names };
+        names.iter().any(|n| n == name)
     }
 }
 
@@ -55,6 +66,16 @@ pub struct Dependencies {
 }
 
 impl Dependencies {
+    /// Whether what a dependency names is there.
+    pub fn is_there(&self, dependency: &str) -> bool {
+        self.standings.values().any(|s| s.answers_to(dependency))
+    }
+
+    /// Whether what a dependency names is there and has had the outcome.
+    pub fn is_met(&self, dependency: &str) -> bool {
+        self.standings.values().any(|s| s.answers_to(dependency) && s.satisfies(dependency))
+    }
+
     /// Takes in a workload that has become this from what it was, or that is gone.
     ///
     /// # Errors

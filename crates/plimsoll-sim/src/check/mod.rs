@@ -6,6 +6,7 @@ mod calendar;
 mod checks;
 mod dependencies;
 mod devices;
+pub mod explanations;
 mod pods;
 mod preemptions;
 pub mod quota;
@@ -65,6 +66,8 @@ pub enum Rule {
     Stopped,
     /// The engine's books and the statuses say what the objects say.
     Usage,
+    /// What workloads and pods say of why they wait is true, once the faults have ended and nothing changes.
+    Explanations,
     /// What can run runs within a bound, once the faults have ended.
     Liveness,
     /// Nothing waits longer than the scenario says, and no pod of an admitted workload waits for a node.
@@ -126,6 +129,12 @@ pub struct Checkers {
     stops: Stops,
     /// Whether pods need the extender's consent.
     extended: bool,
+    /// Whether nodes are kept for pods to come (joint admission).
+    joint: bool,
+    /// How many explanations were compared.
+    explanations: usize,
+    /// Whether workloads wait for the pods of others (`waitForPodsReady.blockAdmission`).
+    blocks: bool,
     /// When nodes have changed.
     nodes: BTreeMap<String, Time>,
 }
@@ -134,7 +143,7 @@ impl Checkers {
     /// Checkers for a cluster with these settings.
     pub fn new(settings: &Settings) -> Self {
         let extended = settings.extender.is_some_and(|e| !e.ignorable);
-        Self { extended, ..Self::default() }
+        Self { extended, joint: settings.joint, blocks: settings.block_admission, ..Self::default() }
     }
 
     /// An object has changed. `decided`: quotas that the process has known since it decided on this change, where it

@@ -183,6 +183,15 @@ impl Quotas {
         all
     }
 
+    /// Whether so many CPUs more of a flavor leave a ClusterQueue and its cohorts within what they may use.
+    pub fn fits(&self, usage: &Usage, queue: &str, flavor: &str, cpus: i64) -> bool {
+        let mut more = usage.clone();
+        *more.queues.entry((queue.to_owned(), flavor.to_owned())).or_insert(0) += cpus;
+        let before = self.excess(usage);
+        let listed = self.queues.get(queue).is_some_and(|q| q.quotas.contains_key(flavor));
+        listed && self.excess(&more).iter().all(|(what, over)| *over <= 0 || before.get(what) == Some(over))
+    }
+
     /// By how much anything exceeds what it may use.
     pub fn excess(&self, usage: &Usage) -> Excess {
         let mut out = Excess::new();
@@ -257,5 +266,8 @@ mod tests {
         quotas.know(Kind::ClusterQueue, "b", Some(&queue("", 2, None)));
         let alone = |b| quotas.excess(&usage(0, b))[&("ClusterQueue", "b".to_owned(), "f".to_owned())];
         assert_eq!((alone(2), alone(3)), (0, 1));
+        quotas.know(Kind::ClusterQueue, "b", Some(&queue("k", 2, None)));
+        let fits = |cpus| quotas.fits(&usage(3, 1), "b", "f", cpus);
+        assert_eq!((fits(2), fits(3)), (true, false));
     }
 }

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::{Api, Request};
 
 fn change(object: Value) -> Change {
     Change { version: 1, object: Arc::new(object), deleted: false }
@@ -76,4 +77,43 @@ fn an_admission_before_its_check_is_found() {
     assert_eq!(with(json!([{"name": "check", "state": "Ready"}])), Ok(()));
     assert_eq!(with(json!([{"name": "check", "state": "Pending"}])), Err(Rule::Unchecked));
     assert_eq!(with(json!([])), Err(Rule::Unchecked));
+}
+
+/// What a workload in this queue says, compared with the queue that is there.
+fn said(stop: &str, message: &str) -> Result<(), Rule> {
+    let mut api = Api::default();
+    let mut checkers = Checkers::default();
+    let flavor = json!({"metadata": {"name": "f"}, "spec": {}});
+    let mut cluster = queue(3);
+    cluster["spec"]["stopPolicy"] = json!(stop);
+    let local = json!({"metadata": {"namespace": "n", "name": "l"}, "spec": {"clusterQueue": "c"}});
+    let mut waiting = workload("a", 2);
+    waiting["spec"]["queueName"] = json!("l");
+    let condition = json!({"type": "QuotaReserved", "status": "False", "message": message});
+    waiting["status"] = json!({ "conditions": [condition] });
+    for (kind, object) in [
+        (Kind::Flavor, flavor),
+        (Kind::ClusterQueue, cluster),
+        (Kind::LocalQueue, local),
+        (Kind::Workload, waiting),
+    ] {
+        let object = api.handle(Request::Create(kind, object), Time(0)).unwrap();
+        checkers.changed(kind, &change((*object).clone()), None, Time(0)).unwrap();
+    }
+    checkers.explained(&api, Time(0)).map_err(|v| v.rule)
+}
+
+#[test]
+fn explanations_that_are_not_true_are_found() {
+    let wrong = Err(Rule::Explanations);
+    assert_eq!(said("Hold", "ClusterQueue c is inactive"), Ok(()));
+    assert_eq!(said("None", "ClusterQueue c is inactive"), wrong);
+    assert_eq!(said("Hold", "ClusterQueue d is inactive"), wrong);
+    assert_eq!(said("None", "ClusterQueue c doesn't exist"), wrong);
+    assert_eq!(said("None", "LocalQueue l is inactive"), wrong);
+    assert_eq!(said("None", "The workload is deactivated"), wrong);
+    let short = "insufficient unused quota for cpu in flavor f, 2 more needed";
+    assert_eq!(said("None", short), wrong);
+    assert_eq!(said("None", &short.replace(" f,", " g,")), Ok(()));
+    assert_eq!(said("None", "insufficient quota for cpu in flavor f, 2 > maximum capacity (1)"), wrong);
 }

@@ -141,6 +141,11 @@ impl Held {
         if self.assigned && self.reserved && !self.finished { self.pods } else { 0 }
     }
 
+    /// Whether it has neither a reservation nor ended.
+    pub const fn waits(&self) -> bool {
+        !self.assigned && !self.finished
+    }
+
     /// Whether it holds quota.
     pub const fn counts(&self) -> bool {
         self.counts
