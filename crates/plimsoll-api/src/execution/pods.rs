@@ -6,7 +6,7 @@ use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent, Not
 use plimsoll_state::{Answer, Time};
 use serde_json::{Value, json};
 
-use super::{Outcome, Response, Step, answer_of, answered, retry};
+use super::{CONFLICTS, Outcome, Response, Step, answer_of, answered, retry};
 use crate::event::{EventRecord, ObjectReference};
 use crate::request::{PatchKind, Request};
 use crate::resource::PODS;
@@ -113,29 +113,57 @@ fn ended(action: SchedulerAction, response: &Response, failures: Vec<String>) ->
 }
 
 /// Terminates a pod that waits for a node on which it can never start (Kueue's node controller,
-/// `pkg/controller/tas/node_controller.go`).
+/// `pkg/controller/tas/node_controller.go`), unless it has a node after all or has ended when this gets its turn.
 pub(super) fn fail(namespace: String, name: String, uid: String, now: Time) -> Step {
-    let pod = PodRef { uid: uid.clone(), namespace: namespace.clone(), name: name.clone() };
+    fail_if_it_waits(PodRef { uid, namespace, name }, now, CONFLICTS)
+}
+
+fn fail_if_it_waits(pod: PodRef, now: Time, left: u32) -> Step {
+    if left == 0 {
+        return failed_pod(&pod, Answer::Failed("the pod keeps changing".into()));
+    }
+    retry(Request::get(PODS, &pod.namespace, &pod.name), move |response| match response {
+        Ok(found) if json::uid(&found) == pod.uid && waits(&found) => {
+            let request = fail_request(&pod, json::version(&found), now);
+            retry(request, move |response| match response {
+                Err(e) if e.is_conflict() => fail_if_it_waits(pod, now, left - 1),
+                response => failed_pod(&pod, answer_of(&response)),
+            })
+        }
+        Ok(_) => failed_pod(&pod, Answer::Superseded),
+        Err(e) => failed_pod(&pod, answer_of(&Err(e))),
+    })
+}
+
+fn waits(pod: &Value) -> bool {
+    json::text(pod, &["spec", "nodeName"]).is_empty()
+        && matches!(json::text(pod, &["status", "phase"]), "" | "Pending")
+}
+
+fn fail_request(pod: &PodRef, version: &str, now: Time) -> Request {
     let status = json!({"phase": "Failed", "conditions": [{
         "type": "TerminatedByKueue", "status": "True", "reason": "UnschedulableOnAssignedNode",
         "message": TERMINATED, "lastTransitionTime": timestamp::text(now),
     }]});
-    let request = patch_status(&pod, PatchKind::Strategic, &status);
-    retry(request, move |response| {
-        let note = Note {
-            warning: false,
-            reason: "PodTerminatedByKueue",
-            action: "PodTerminated",
-            message: TERMINATED.into(),
-        };
-        let event = EventRecord { reporting_controller: NODE_CONTROLLER, ..pod_event(&pod, &note) };
-        let action = Action::Queueing(QueueAction::FailPod { namespace, name, uid });
-        Step::Done(Box::new(Outcome {
-            answers: vec![answered(action, answer_of(&response))],
-            events: response.is_ok().then_some(event).into_iter().collect(),
-            ..Outcome::default()
-        }))
-    })
+    let body = json!({"metadata": {"uid": pod.uid, "resourceVersion": version}, "status": status});
+    Request::patch(PODS, &pod.namespace, &pod.name, "status", PatchKind::Strategic, body)
+}
+
+fn failed_pod(pod: &PodRef, answer: Answer) -> Step {
+    let note = Note {
+        warning: false,
+        reason: "PodTerminatedByKueue",
+        action: "PodTerminated",
+        message: TERMINATED.into(),
+    };
+    let event = EventRecord { reporting_controller: NODE_CONTROLLER, ..pod_event(pod, &note) };
+    let PodRef { uid, namespace, name } = pod.clone();
+    let action = Action::Queueing(QueueAction::FailPod { namespace, name, uid });
+    Step::Done(Box::new(Outcome {
+        events: matches!(answer, Answer::Done).then_some(event).into_iter().collect(),
+        answers: vec![answered(action, answer)],
+        ..Outcome::default()
+    }))
 }
 
 /// An Event of the scheduler on a pod.

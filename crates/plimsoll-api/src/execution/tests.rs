@@ -162,6 +162,29 @@ fn a_victim_is_deleted_whatever_became_of_its_condition() {
     assert!(outcome.answers.len() == 1 && done(&outcome.answers[0]));
 }
 
+#[test]
+fn a_pod_fails_for_its_node_only_while_it_waits() {
+    let action = || {
+        Action::Queueing(QueueAction::FailPod { namespace: "ns".into(), name: "p".into(), uid: "u".into() })
+    };
+    let pod = |uid: &str, phase: &str| json!({"metadata": {"uid": uid, "resourceVersion": "3"}, "status": {"phase": phase}});
+    let answer = |outcome: &Outcome| match &outcome.answers[..] {
+        [Event::Queueing(QueueEvent::Answered { answer, .. })] => answer.clone(),
+        other => panic!("{other:?}"),
+    };
+    let (log, outcome) = run(action(), None, [Ok(pod("u", "Pending")), Ok(pod("u", "Failed"))]);
+    assert_eq!(log, ["get pods/p", "patch pods/p/status"]);
+    assert!(outcome.events.len() == 1 && answer(&outcome) == Answer::Done);
+    for found in [pod("u", "Succeeded"), pod("other", "Pending")] {
+        let (log, outcome) = run(action(), None, [Ok(found)]);
+        assert!(log.len() == 1 && outcome.events.is_empty() && answer(&outcome) == Answer::Superseded);
+    }
+    // It gets a node between the two.
+    let ended = [Ok(pod("u", "Pending")), Err(status(409)), Ok(pod("u", "Running"))];
+    let (log, outcome) = run(action(), None, ended);
+    assert!(log.len() == 3 && outcome.events.is_empty() && answer(&outcome) == Answer::Superseded);
+}
+
 fn update() -> WorkloadUpdate {
     let why = Condition { kind: cond::QUOTA_RESERVED.into(), status: true, ..Condition::default() };
     let event = KubernetesEvent { warning: false, reason: "QuotaReserved".into(), message: String::new() };
