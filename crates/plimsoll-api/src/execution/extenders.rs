@@ -3,10 +3,8 @@
 use plimsoll_engine::Event;
 use plimsoll_scheduler::{Event as SchedulerEvent, ExtenderAnswer, ExtenderCall, PodRef};
 
-use super::pods::is_bound;
-use super::{Outcome, Step, retry};
-use crate::request::Request;
-use crate::resource::PODS;
+use super::pods::whether_bound;
+use super::{Outcome, Step};
 
 /// Ends the call of an extender with its answer, or with the reason why it failed. An extender that binds may have created
 /// the binding although its answer was lost: the pod is read before its node is given to another pod. kube-scheduler
@@ -21,9 +19,7 @@ pub fn extended(
         Outcome::answer(Event::Scheduler(SchedulerEvent::Extended { uid, extender, call, answer }))
     };
     let (ExtenderCall::Bind(node), Err(_)) = (what, &answer) else { return ended(pod.uid, answer) };
-    let (read, node) = (Request::get(PODS, &pod.namespace, &pod.name), node.clone());
-    retry(read, move |current| {
-        let bound = current.as_ref().is_ok_and(|found| is_bound(found, &pod, &node));
+    whether_bound(pod.clone(), node.clone(), true, move |bound| {
         ended(pod.uid, if bound { Ok(ExtenderAnswer::Bound) } else { answer })
     })
 }

@@ -6,7 +6,9 @@ use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent, Not
 use plimsoll_state::{Answer, Time};
 use serde_json::{Value, json};
 
-use super::{CONFLICTS, Outcome, Response, Step, answer_of, answered, retry};
+use super::{
+    BACKOFF, CONFLICTS, Outcome, Response, Step, answer_of, answered, retry, retry_known, retry_write,
+};
 use crate::event::{EventRecord, ObjectReference};
 use crate::request::{PatchKind, Request};
 use crate::resource::PODS;
@@ -25,7 +27,8 @@ fn patch_status(pod: &PodRef, kind: PatchKind, status: &Value) -> Request {
     Request::patch(PODS, &pod.namespace, &pod.name, "status", kind, body)
 }
 
-/// POST of `pods/binding`. A conflict may be the work of an earlier attempt whose response was lost: the pod is read again.
+/// POST of `pods/binding`. After a failure, an attempt before whose response was lost may have bound the pod: it is read before
+/// its node is given to another pod.
 pub(super) fn bind(pod: PodRef, node: String) -> Step {
     let body = json!({
         "apiVersion": "v1", "kind": "Binding",
@@ -35,25 +38,37 @@ pub(super) fn bind(pod: PodRef, node: String) -> Step {
     let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
     let binding =
         Request::CreateSubresource { resource: PODS, namespace, name, subresource: "binding", body };
-    retry(binding, move |response| match response {
+    retry_write(binding, move |response, lost| match response {
         Ok(_) => bound(pod.uid),
-        // An attempt before may have bound it, and its answer was lost; a 404 may come from a proxy.
-        Err(e) if e.is_conflict() || e.is_not_found() => {
-            let read = Request::get(PODS, &pod.namespace, &pod.name);
-            retry(read, move |current| {
-                if current.as_ref().is_ok_and(|found| is_bound(found, &pod, &node)) {
-                    bound(pod.uid)
-                } else {
-                    bind_failed(pod.uid, e.to_string())
-                }
+        // A conflict may be the work of a process before this one; a 404 may come from a proxy.
+        Err(e) if lost || e.is_conflict() || e.is_not_found() => {
+            whether_bound(pod.clone(), node, lost, move |is_bound| {
+                if is_bound { bound(pod.uid) } else { bind_failed(pod.uid, e.to_string()) }
             })
         }
         Err(e) => bind_failed(pod.uid, e.to_string()),
     })
 }
 
+/// Reads the pod until it is known whether it is on this node. `perhaps`: an attempt of ours may have bound it, so that one 404,
+/// which may come from a proxy, says nothing.
+pub(super) fn whether_bound(
+    pod: PodRef,
+    node: String,
+    perhaps: bool,
+    then: impl FnOnce(bool) -> Step + Send + 'static,
+) -> Step {
+    let read = Request::get(PODS, &pod.namespace, &pod.name);
+    let next = move |current: Response| match current {
+        Ok(found) => then(is_bound(&found, &pod, &node)),
+        Err(e) if e.is_not_found() => then(false),
+        Err(_) => Step::Wait(BACKOFF.1, Box::new(move || whether_bound(pod, node, perhaps, then))),
+    };
+    if perhaps { retry_known(read, next) } else { retry(read, next) }
+}
+
 /// Whether this is the pod, and it is on this node.
-pub(super) fn is_bound(found: &Value, pod: &PodRef, node: &str) -> bool {
+fn is_bound(found: &Value, pod: &PodRef, node: &str) -> bool {
     json::uid(found) == pod.uid && json::text(found, &["spec", "nodeName"]) == node
 }
 

@@ -89,15 +89,25 @@ fn a_binding_whose_response_was_lost_counts() {
         (current("u", "n1"), bound()),
         (current("u", "n2"), failed("code 409")),
         (current("other", "n1"), failed("code 409")),
-        (Err(status(404)), failed("code 409")),
     ] {
         let lost = Err(Error::Transport("reset".into()));
         let (log, outcome) = run(bind(), None, [lost, Err(status(409)), pod]);
         assert_eq!(log, ["create pods/p/binding", "50 ms", "create pods/p/binding", "get pods/p"]);
         assert_answers(&outcome, &want);
     }
-    let (_, outcome) = run(bind(), None, [Err(status(422))]);
+    let (_, outcome) = run(bind(), None, [Err(status(404)), Err(status(404))]);
+    assert_answers(&outcome, &failed("code 404"));
+    let (log, outcome) = run(bind(), None, [Err(status(422))]);
     assert_answers(&outcome, &failed("code 422"));
+    assert_eq!(log.len(), 1, "no attempt was lost");
+    // What comes after a lost attempt says nothing of that, nor does a pod that can't be read.
+    let lost = || Err(Error::Transport("reset".into()));
+    for refused in [403, 422] {
+        let read = [Err(status(403)), current("u", "n1")];
+        let (log, outcome) = run(bind(), None, [lost(), Err(status(refused))].into_iter().chain(read));
+        assert_answers(&outcome, &bound());
+        assert_eq!(log.last().map(String::as_str), Some("get pods/p"), "{log:?}");
+    }
 }
 
 #[test]
@@ -110,7 +120,8 @@ fn a_binding_of_an_extender_whose_answer_was_lost_counts() {
         (bind(), lost(), vec![Err(status(503)), current("u", "n1")], Ok(ExtenderAnswer::Bound)),
         (bind(), lost(), vec![current("u", "")], lost()),
         (bind(), lost(), vec![current("other", "n1")], lost()),
-        (bind(), lost(), vec![Err(status(404))], lost()),
+        (bind(), lost(), (0..ATTEMPTS).map(|_| Err(status(404))).collect(), lost()),
+        (bind(), lost(), vec![Err(status(404)), current("u", "n1")], Ok(ExtenderAnswer::Bound)),
         (bind(), Ok(ExtenderAnswer::Bound), vec![], Ok(ExtenderAnswer::Bound)),
         (ExtenderCall::Filter(vec!["n1".into()]), lost(), vec![], lost()),
     ] {
