@@ -273,6 +273,13 @@ impl Queueing {
         true
     }
 
+    /// Whether the API still shows a slice that this one has replaced as one that goes on. If this one lost its quota by
+    /// then, its job would start again with the other one, whose end is on its way.
+    pub(crate) fn ends_after_replaced(&self, id: WorkloadId) -> bool {
+        let goes_on = |old: WorkloadId| self.wl(old).is_some_and(|w| !w.obj.shown().is_true(cond::FINISHED));
+        self.chain_before(id).into_iter().any(|old| goes_on(old) && self.replacement(old) == Some(id))
+    }
+
     /// Compares what slices are charged with a computation from their objects.
     ///
     /// # Panics

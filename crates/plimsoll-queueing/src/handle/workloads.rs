@@ -40,7 +40,8 @@ impl Queueing {
     pub(super) fn workload_stopped(&mut self, key: &WorkloadKey, ended: bool, now: Time) {
         let explicit = self.config.gates.explicit_status;
         let ended = ended && self.config.gates.skip_reassignment_for_pods;
-        if let Some(id) = self.workloads.find(key) {
+        // The job says it again when it sees the end of the slice before.
+        if let Some(id) = self.workloads.find(key).filter(|&id| !self.ends_after_replaced(id)) {
             self.edit(id, now, Vec::new(), |e| {
                 e.stopped(explicit, ended);
             });
