@@ -279,7 +279,9 @@ impl Queueing {
     pub fn handle_object(&mut self, _now: Time, event: &ObjectEvent) {
         self.joint.changes += u64::from(match event {
             // Budgets, and pods that leave anyway.
-            ObjectEvent::ObjectUpsert(_) | ObjectEvent::ObjectDelete(..) => true,
+            ObjectEvent::ObjectUpsert(_) | ObjectEvent::ObjectDelete(..) | ObjectEvent::ClaimWritten(_) => {
+                true
+            }
             ObjectEvent::PodUpsert(pod) => pod.deleting,
             ObjectEvent::NodeUpsert(_) | ObjectEvent::NodeDelete(_) | ObjectEvent::PodDelete(_) => false,
         });
@@ -308,7 +310,9 @@ impl Queueing {
                 let key = self.tas.by_uid.get(uid).cloned();
                 key.is_some_and(|k| self.tas.pod_gone(&k))
             }
-            ObjectEvent::ObjectUpsert(_) | ObjectEvent::ObjectDelete(..) => false,
+            ObjectEvent::ObjectUpsert(_) | ObjectEvent::ObjectDelete(..) | ObjectEvent::ClaimWritten(_) => {
+                false
+            }
         };
         if freed {
             self.tas.freed = true;

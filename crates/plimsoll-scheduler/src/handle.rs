@@ -28,6 +28,7 @@ impl Scheduler {
             ObjectEvent::PodDelete(uid) => self.pod_delete(uid),
             ObjectEvent::ObjectUpsert(object) => self.object_upsert(object),
             ObjectEvent::ObjectDelete(key) => self.object_delete(key),
+            ObjectEvent::ClaimWritten(claim) => self.claim_written(claim),
         }
         self.settle_victims();
     }

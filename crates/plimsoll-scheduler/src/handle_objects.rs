@@ -80,12 +80,7 @@ impl Scheduler {
                 let pair = put(&mut self.cluster.objects.capacities, key, new);
                 self.object_changed(EventResource::CsiStorageCapacity, pair, ObjectChange::Capacity);
             }
-            ClusterObject::DeviceClaim(raw) => {
-                let pair = self.cluster.objects.devices.put_claim(raw, &mut self.cluster.strings);
-                if let Some(pair) = pair {
-                    self.object_changed(EventResource::ResourceClaim, pair, ObjectChange::DeviceClaim);
-                }
-            }
+            ClusterObject::DeviceClaim(raw) => self.device_claim(raw),
             ClusterObject::DeviceSlice(raw) => {
                 let pair = self.cluster.objects.devices.put_slice(raw, &mut self.cluster.strings);
                 self.object_changed(EventResource::ResourceSlice, pair, ObjectChange::DeviceSlice);
@@ -189,6 +184,19 @@ impl Scheduler {
                 self.cluster.drop_group_if_unused(&key);
                 self.object_deleted(EventResource::PodGroup, old, |_| ObjectChange::PodGroup(key.0, key.1));
             }
+        }
+    }
+
+    fn device_claim(&mut self, raw: &model::ResourceClaim) {
+        if let Some(pair) = self.cluster.objects.devices.put_claim(raw, &mut self.cluster.strings) {
+            self.object_changed(EventResource::ResourceClaim, pair, ObjectChange::DeviceClaim);
+        }
+    }
+
+    /// The answer to a write shows a claim.
+    pub(super) fn claim_written(&mut self, raw: &model::ResourceClaim) {
+        if self.cluster.objects.devices.has_older(raw, &self.cluster.strings) {
+            self.device_claim(raw);
         }
     }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use plimsoll_engine::{Action, Event};
 use plimsoll_scheduler::{Action as SchedulerAction, DeviceGrant, PodRef};
-use plimsoll_state::model::AllocatedDevice;
+use plimsoll_state::model::{AllocatedDevice, ClusterObject};
 use plimsoll_state::{Answer, ObjectEvent};
 use serde_json::{Value, json};
 
@@ -27,7 +27,8 @@ pub(super) type Then = Box<dyn FnOnce(Result<Value, String>) -> Step + Send>;
 pub(super) fn written(claim: &Value) -> Option<Event> {
     let bytes = serde_json::to_vec(claim).ok()?;
     let object = crate::convert::cluster_object(DEVICE_CLAIMS.kind, &bytes).ok()??;
-    Some(Event::Object(ObjectEvent::ObjectUpsert(Box::new(object))))
+    let ClusterObject::DeviceClaim(claim) = object else { return None };
+    Some(Event::Object(ObjectEvent::ClaimWritten(Box::new(claim))))
 }
 
 /// A grant that is being written.

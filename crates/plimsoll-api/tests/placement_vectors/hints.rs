@@ -23,7 +23,10 @@ fn seen(v: &Value) -> Result<Option<Seen>, String> {
         ObjectEvent::NodeUpsert(n) => Seen::Node(n),
         ObjectEvent::PodUpsert(p) => Seen::Pod(p),
         ObjectEvent::ObjectUpsert(o) => Seen::Object(o),
-        ObjectEvent::NodeDelete(_) | ObjectEvent::PodDelete(_) | ObjectEvent::ObjectDelete(..) => {
+        ObjectEvent::NodeDelete(_)
+        | ObjectEvent::PodDelete(_)
+        | ObjectEvent::ObjectDelete(..)
+        | ObjectEvent::ClaimWritten(_) => {
             return Err("not an object".to_owned());
         }
     }))

@@ -145,8 +145,7 @@ impl Devices {
     /// cache, `util/assumecache`).
     pub fn put_claim(&mut self, raw: &model::ResourceClaim, strings: &mut Interner) -> Option<Pair<Claim>> {
         let key = (strings.intern(&raw.namespace), raw.name.clone());
-        let is_newer = |c: &Arc<Claim>| c.raw.uid == raw.uid && c.raw.version > raw.version;
-        if raw.version > 0 && self.claims.get(&key).is_some_and(is_newer) {
+        if raw.version > 0 && self.claims.get(&key).is_some_and(|c| c.raw.version > raw.version) {
             return None;
         }
         if raw.allocation.is_some() {
@@ -155,6 +154,13 @@ impl Devices {
         }
         let new = Arc::new(Claim::new(raw, strings));
         Some((self.claims.insert(key, Arc::clone(&new)), Some(new)))
+    }
+
+    /// Whether an older version of this claim is known.
+    pub fn has_older(&self, raw: &model::ResourceClaim, strings: &Interner) -> bool {
+        let key = strings.get(&raw.namespace).map(|namespace| (namespace, raw.name.clone()));
+        let known = key.and_then(|k| self.claims.get(&k));
+        known.is_some_and(|c| c.raw.uid == raw.uid && c.raw.version < raw.version)
     }
 
     /// Takes a claim out.
@@ -232,5 +238,33 @@ impl Cluster {
     pub fn is_backed_by_devices(&self, resource: Sym) -> bool {
         let devices = &self.objects.devices;
         !devices.classes.is_empty() && devices.class_of_resource(self.strings.text(resource)).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A claim was deleted and made again under its name while an answer to a write of the first one was on its way.
+    #[test]
+    fn a_late_answer_brings_no_claim_back() {
+        let (mut devices, mut strings) = (Devices::default(), Interner::default());
+        let claim = |uid: &str, version: u64| model::ResourceClaim {
+            namespace: "ns".into(),
+            name: "c".into(),
+            uid: uid.into(),
+            version,
+            ..model::ResourceClaim::default()
+        };
+        devices.put_claim(&claim("1", 3), &mut strings);
+        assert!(devices.has_older(&claim("1", 4), &strings));
+        assert!(!devices.has_older(&claim("1", 3), &strings), "it is not news");
+        let space = strings.intern("ns");
+        devices.remove_claim(space, "c");
+        assert!(!devices.has_older(&claim("1", 5), &strings), "it is gone");
+        devices.put_claim(&claim("2", 6), &mut strings);
+        assert!(!devices.has_older(&claim("1", 5), &strings), "another has its name");
+        assert!(devices.put_claim(&claim("1", 5), &mut strings).is_none());
+        assert!(devices.put_claim(&claim("2", 7), &mut strings).is_some());
     }
 }

@@ -195,4 +195,7 @@ pub enum ObjectEvent {
     ObjectUpsert(Box<ClusterObject>),
     /// Another object was deleted.
     ObjectDelete(ClusterObjectKey),
+    /// A ResourceClaim as an answer to a write shows it. The watch may have shown its end before, so it only replaces an older
+    /// version of the same claim.
+    ClaimWritten(Box<ResourceClaim>),
 }
