@@ -86,6 +86,23 @@ fn is_active(api: &Api, queue: &str) -> bool {
         })
 }
 
+/// Whether something that a ClusterQueue refers to is being deleted. It is kept while it is used, and whether it counts depends
+/// on when its finalizer goes.
+fn is_losing(api: &Api, queue: &str) -> bool {
+    let Some(queue) = api.get(Kind::ClusterQueue, "", queue) else { return false };
+    let leaves = |kind, name: &str| api.get(kind, "", name).is_some_and(|o| deleting(o));
+    let flavor_leaves = |f: &Value| {
+        let name = text(f, &["name"]);
+        let flavor = api.get(Kind::Flavor, "", name);
+        leaves(Kind::Flavor, name)
+            || flavor.is_some_and(|f| leaves(Kind::Topology, text(f, &["spec", "topologyName"])))
+    };
+    let groups = list(queue, &["spec", "resourceGroups"]).iter();
+    let mut checks = list(queue, &["spec", "admissionChecksStrategy", "admissionChecks"]).iter();
+    groups.flat_map(|g| list(g, &["flavors"])).any(flavor_leaves)
+        || checks.any(|c| leaves(Kind::AdmissionCheck, text(c, &["name"])))
+}
+
 /// Whether a ClusterQueue selects the namespace.
 fn selects(api: &Api, queue: &str) -> bool {
     let Some(queue) = api.get(Kind::ClusterQueue, "", queue) else { return false };
@@ -112,11 +129,15 @@ impl Checkers {
     pub fn explained(&mut self, api: &Api, now: Time) -> Result<(), Violation> {
         for queue in api.all(Kind::ClusterQueue) {
             let name = name_of(queue).1;
-            self.queue_explained(&name, queue, is_active(api, &name))?;
+            if !is_losing(api, &name) {
+                self.queue_explained(&name, queue, is_active(api, &name))?;
+            }
         }
         for queue in api.all(Kind::LocalQueue) {
             let cluster = text(queue, &["spec", "clusterQueue"]);
-            self.queue_explained(&name_of(queue).1, queue, goes_on(queue) && is_active(api, cluster))?;
+            if !is_losing(api, cluster) {
+                self.queue_explained(&name_of(queue).1, queue, goes_on(queue) && is_active(api, cluster))?;
+            }
         }
         let waiting = |w: &&Arc<Value>| !deleting(w) && !is_true(w, "Finished");
         for workload in api.all(Kind::Workload).filter(waiting) {
