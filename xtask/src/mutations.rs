@@ -1,6 +1,6 @@
 //! `cargo xtask simulate --mutations [NAME…]`: takes one mend after the other out of the sources, and has the simulator find that
 //! out by seeds. The mutations are the files of `crates/plimsoll-sim/mutations`: why, the source after `---`, what is there
-//! now, and after `+++` what is there instead. One whose first line ends with `(--joint)` is for seeds of joint admission. A
+//! now, and after `+++` what is there instead; and more sources where one mend covers another. One whose first line ends with `(--joint)` is for seeds of joint admission. A
 //! mutation that no seed finds says what the simulator does not look for.
 
 use std::path::{Path, PathBuf};
@@ -22,19 +22,29 @@ const JOINT: &str = "(--joint)";
 /// A mutation.
 #[derive(Debug, PartialEq, Eq)]
 struct Mutation<'a> {
-    file: &'a str,
-    from: &'a str,
-    to: &'a str,
+    edits: Vec<SourceEdit<'a>>,
     seeds: &'static [&'static str],
 }
 
+/// A change of one source.
+#[derive(Debug, PartialEq, Eq)]
+struct SourceEdit<'a> {
+    file: &'a str,
+    from: &'a str,
+    to: &'a str,
+}
+
 fn parse(text: &str) -> Option<Mutation<'_>> {
-    let (why, rest) = text.split_once("--- ")?;
+    let (why, rest) = text.split_once("\n--- ")?;
     let joint = why.lines().next().is_some_and(|line| line.ends_with(JOINT));
     let seeds = if joint { JOINT_SEEDS } else { SEEDS };
-    let (file, rest) = rest.split_once('\n')?;
-    let (from, to) = rest.split_once("\n+++\n")?;
-    Some(Mutation { file, from, to: to.strip_suffix('\n').unwrap_or(to), seeds })
+    let edit = |part| {
+        let (file, rest): (&str, &str) = str::split_once(part, '\n')?;
+        let (from, to) = rest.split_once("\n+++\n")?;
+        Some(SourceEdit { file, from, to: to.strip_suffix('\n').unwrap_or(to) })
+    };
+    let edits: Option<Vec<_>> = rest.split("\n--- ").map(edit).collect();
+    Some(Mutation { edits: edits?, seeds })
 }
 
 /// A source that has a mutation until this is dropped.
@@ -44,12 +54,12 @@ struct Mutated {
 }
 
 impl Mutated {
-    fn new(root: &Path, mutation: &Mutation<'_>) -> Result<Self> {
-        let file = root.join(mutation.file);
-        let whole = std::fs::read_to_string(&file).with_context(|| mutation.file.to_owned())?;
-        let found = whole.matches(mutation.from).count();
-        ensure!(found == 1, "{} has the text of the mutation {found} times instead of once", mutation.file);
-        std::fs::write(&file, whole.replacen(mutation.from, mutation.to, 1))?;
+    fn new(root: &Path, edit: &SourceEdit<'_>) -> Result<Self> {
+        let file = root.join(edit.file);
+        let whole = std::fs::read_to_string(&file).with_context(|| edit.file.to_owned())?;
+        let found = whole.matches(edit.from).count();
+        ensure!(found == 1, "{} has the text of the mutation {found} times instead of once", edit.file);
+        std::fs::write(&file, whole.replacen(edit.from, edit.to, 1))?;
         Ok(Self { file, whole })
     }
 }
@@ -76,7 +86,8 @@ pub fn run(root: &Path, names: &[String]) -> Result<()> {
     for file in &files {
         let text = std::fs::read_to_string(file)?;
         let Some(mutation) = parse(&text) else { bail!("{} is no mutation", file.display()) };
-        let mutated = Mutated::new(root, &mutation)?;
+        let mutated: Vec<Mutated> =
+            mutation.edits.iter().map(|edit| Mutated::new(root, edit)).collect::<Result<_>>()?;
         let program = example::build(root, "simulate", &["--package", "plimsoll-sim", "--release"])?;
         drop(mutated);
         let status =
@@ -102,9 +113,11 @@ mod tests {
             let file = file.unwrap().path();
             let text = std::fs::read_to_string(&file).unwrap();
             let mutation = parse(&text).unwrap_or_else(|| panic!("{} is no mutation", file.display()));
-            let source = std::fs::read_to_string(root.join(mutation.file)).unwrap();
-            assert_eq!(source.matches(mutation.from).count(), 1, "{}", file.display());
-            assert_ne!(mutation.from, mutation.to, "{}", file.display());
+            for edit in mutation.edits {
+                let source = std::fs::read_to_string(root.join(edit.file)).unwrap();
+                assert_eq!(source.matches(edit.from).count(), 1, "{}", file.display());
+                assert_ne!(edit.from, edit.to, "{}", file.display());
+            }
         }
     }
 }

@@ -191,6 +191,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::cond;
+    use super::super::model::{Admission, RequeueState};
     use super::*;
 
     /// What happens to a workload.
@@ -292,6 +293,62 @@ mod tests {
             wl.replace(shown);
             prop_assert!(!wl.is_unconfirmed());
             prop_assert_eq!(sorted(&wl.status), sorted(&server.shown.status));
+        }
+    }
+
+    /// One field of a status that the engine writes, by number.
+    fn change(e: &mut Edit<'_>, field: usize, set: bool, value: u8) {
+        let kinds = [cond::QUOTA_RESERVED, cond::EVICTED, cond::BLOCKED_ON_GATES];
+        let status = &mut *e.status;
+        match field {
+            3 => {
+                let admission = Admission { cluster_queue: value.to_string(), ..Admission::default() };
+                status.admission = set.then(|| Box::new(admission));
+            }
+            4 => {
+                let state = RequeueState { count: i32::from(value), ..RequeueState::default() };
+                status.requeue_state = set.then_some(state);
+            }
+            5 => status.past_execution_seconds = set.then_some(i32::from(value)),
+            6 => status.unhealthy_nodes = vec![value.to_string(); usize::from(set)],
+            kind => match kinds.get(kind) {
+                Some(kind) if value > 0 => {
+                    e.set(kind, set, "Reason", &value.to_string());
+                }
+                Some(kind) => status.conditions.retain(|c| c.kind != *kind),
+                None => {}
+            },
+        }
+    }
+
+    proptest! {
+        /// Whichever of the writes on their way fail: the last one does what all of them would have done.
+        #[test]
+        fn a_write_is_complete_without_those_before_it(
+            shown in proptest::collection::vec((0..7usize, any::<bool>(), 0..3u8), 0..6),
+            edits in proptest::collection::vec((0..7usize, any::<bool>(), 0..3u8), 1..8),
+            fails in proptest::collection::vec(any::<bool>(), 8),
+        ) {
+            let mut first = Workload { version: 1, ..Workload::default() };
+            for (field, set, value) in shown {
+                let now = Time::from_seconds(1);
+                change(&mut Edit { status: &mut first.status, generation: 0, now }, field, set, value);
+            }
+            let mut server = first.status.clone();
+            let mut wl = EffectiveWorkload::new(first);
+            let mut writes = Vec::new();
+            for (id, (field, set, value)) in (1u64..).zip(edits) {
+                let write = WorkloadUpdate { id, ..WorkloadUpdate::default() };
+                let made = wl.edit(write, None, Time::from_seconds(2), |e| change(e, field, set, value));
+                writes.extend(made.map(|m| m.update));
+            }
+            let last = writes.len().saturating_sub(1);
+            for (i, write) in writes.iter().enumerate() {
+                if i == last || fails.get(i) == Some(&false) {
+                    write.apply(&mut server);
+                }
+            }
+            prop_assert_eq!(sorted(&server), sorted(&wl.status));
         }
     }
 }

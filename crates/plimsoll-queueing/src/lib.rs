@@ -23,8 +23,6 @@ mod admission_fair_sharing;
 mod amount;
 mod answers;
 mod bounded;
-#[cfg(test)]
-mod chaos;
 mod check;
 pub mod cond;
 mod conditions;
