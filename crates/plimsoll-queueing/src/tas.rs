@@ -279,11 +279,10 @@ impl Queueing {
     pub fn handle_object(&mut self, _now: Time, event: &ObjectEvent) {
         self.joint.changes += u64::from(match event {
             // Budgets, and pods that leave anyway.
-            ObjectEvent::ObjectUpsert(_) | ObjectEvent::ObjectDelete(..) | ObjectEvent::ClaimWritten(_) => {
-                true
-            }
+            ObjectEvent::ObjectUpsert(_) | ObjectEvent::ObjectDelete(..) => true,
             ObjectEvent::PodUpsert(pod) => pod.deleting,
             ObjectEvent::NodeUpsert(_) | ObjectEvent::NodeDelete(_) | ObjectEvent::PodDelete(_) => false,
+            ObjectEvent::ClaimWritten(_) => true,
         });
         if !self.config.gates.topology {
             return;
@@ -299,8 +298,8 @@ impl Queueing {
             }
             ObjectEvent::PodUpsert(pod) => {
                 self.observe_pod(pod);
-                let mut usage =
-                    amounts(&mut self.ids, &pod_requests(&pod.spec, &PodResourcesOptions::default()));
+                let requests = pod_requests(&pod.spec, &PodResourcesOptions::default());
+                let mut usage = amounts(&mut self.ids, &requests);
                 let pods = self.ids.resource("pods");
                 add_times(&mut usage, &vec![(pods, 1)], 1);
                 self.tas.pod_seen(pod, usage)
@@ -310,9 +309,8 @@ impl Queueing {
                 let key = self.tas.by_uid.get(uid).cloned();
                 key.is_some_and(|k| self.tas.pod_gone(&k))
             }
-            ObjectEvent::ObjectUpsert(_) | ObjectEvent::ObjectDelete(..) | ObjectEvent::ClaimWritten(_) => {
-                false
-            }
+            ObjectEvent::ObjectUpsert(_) | ObjectEvent::ObjectDelete(..) => false,
+            ObjectEvent::ClaimWritten(_) => false,
         };
         if freed {
             self.tas.freed = true;
