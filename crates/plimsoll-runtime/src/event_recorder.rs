@@ -5,8 +5,8 @@
 //! gone on for [`REFRESH`].
 //!
 //! An event costs the API server as much as a decision, and a pod needs its node more than its event. So events are written
-//! when the API server is not busy, and while decisions are being written only a few a second ([`Throttle::acquire_for_event`]); the
-//! rest waits for a pause. While more than [`FEW`] wait, of an object's events that had to wait for [`HELD_UP`] only the
+//! when the API server is not busy, and while many decisions are being written only a few a second
+//! ([`Throttle::acquire_for_event`]); the rest waits for a pause. While more than [`FEW`] wait, of an object's events that had to wait for [`HELD_UP`] only the
 //! newest is written, and none about a workload that has finished meanwhile: its conditions say the same. Events are best
 //! effort: those that wait for longer than [`PATIENCE`], and the oldest when too many wait, are dropped (client-go's recorder
 //! keeps 1000 and drops those that come then; its client writes 50 a second by default).
@@ -328,6 +328,11 @@ mod tests {
         }
     }
 
+    /// So many decisions that the server has no room for events.
+    fn many(throttle: &Throttle) -> Vec<crate::throttle::Decision> {
+        (0..16).map(|_| throttle.begin_decision()).collect()
+    }
+
     fn note(n: usize) -> EventRecord {
         EventRecord {
             regarding: ObjectReference {
@@ -379,7 +384,7 @@ mod tests {
         assert_eq!(done(), 40, "none is lost, also about what has ended");
         assert!(server.most.swap(0, Ordering::SeqCst) > 1, "many at a time");
 
-        let deciding = throttle.begin_decision();
+        let deciding = many(&throttle);
         (0..3000).for_each(|n| recorder.record(note(1000 + n)));
         tokio::time::sleep(Duration::from_secs(10)).await;
         let few = done();
@@ -395,7 +400,7 @@ mod tests {
         let wanted = (1500 - few) * 9 / 10 + 500 * 9 / 10 + FEW;
         assert!(rest.abs_diff(wanted) <= 60, "{rest} of {wanted}");
 
-        let deciding = throttle.begin_decision();
+        let deciding = many(&throttle);
         (0..100).for_each(|n| recorder.record(note(5000 + n)));
         (0..100).for_each(|n| recorder.record(again(5000 + n)));
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -403,7 +408,7 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!(done(), 200, "none of a few is given up");
 
-        let deciding = throttle.begin_decision();
+        let deciding = many(&throttle);
         (0..1000).for_each(|n| recorder.record(note(6000 + n)));
         tokio::time::sleep(PATIENCE + Duration::from_millis(150)).await;
         drop(deciding);
@@ -420,7 +425,7 @@ mod tests {
         let (recorder, writer) =
             Recorder::new(Api::direct(Arc::new(Shared(Arc::clone(&server))), "test"), throttle.clone());
         let writing = tokio::spawn(writer.run());
-        let deciding = throttle.begin_decision();
+        let deciding = many(&throttle);
         (0..3).for_each(|n| recorder.record(note(n)));
         let recorded = clock::micro_text(clock::now());
         // Tokio's clock stands still, the wall clock does not.

@@ -6,7 +6,8 @@
 //! much longer or are refused (429). Below one it stands for pauses: at a tenth, nine parts of the time pass without such
 //! a write. So it is, too, as long as decisions are being written: those are never held up by such a write, and how long they
 //! take is a signal. Decisions have a window of their own ([`Window`]). Events, of which there may be two for each decision,
-//! wait longest: while decisions are being written one may begin in an [`EVENT_PAUSE`].
+//! wait longest: while decisions use half of their window or more one may begin in an [`EVENT_PAUSE`]. With fewer decisions
+//! the server has room, and events are written one after the other, with pauses as long as they take.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -58,6 +59,10 @@ struct State {
     cut: Instant,
     /// When the last event began.
     event: Option<Instant>,
+    /// No event before, while decisions are being written that leave the server room.
+    next_event: Instant,
+    /// When decisions last used half of their window.
+    pressed: Option<Instant>,
 }
 
 /// How many writes may be under way; clones share it.
@@ -80,6 +85,8 @@ impl Default for Throttle {
             resume: now,
             cut: now,
             event: None,
+            next_event: now,
+            pressed: None,
         };
         Self { state: Arc::new(Mutex::new(state)), changed: Arc::default() }
     }
@@ -90,6 +97,8 @@ impl Default for Throttle {
 pub struct Permit {
     throttle: Throttle,
     began: Instant,
+    /// Whether it is for an event.
+    event: bool,
 }
 
 impl Throttle {
@@ -105,7 +114,7 @@ impl Throttle {
             s.under_way += usize::from(open);
             open
         });
-        open.then(|| Permit { throttle: self.clone(), began: now })
+        open.then(|| Permit { throttle: self.clone(), began: now, event: false })
     }
 
     /// Waits for a permit.
@@ -122,7 +131,7 @@ impl Throttle {
     pub fn acquire_now(&self) -> Permit {
         let now = Instant::now();
         self.with(|s| s.under_way += 1);
-        Permit { throttle: self.clone(), began: now }
+        Permit { throttle: self.clone(), began: now, event: false }
     }
 
     /// Waits for a permit for an event.
@@ -139,7 +148,7 @@ impl Throttle {
                 open
             });
             if open {
-                return Permit { throttle: self.clone(), began: now };
+                return Permit { throttle: self.clone(), began: now, event: true };
             }
         }
     }
@@ -166,7 +175,10 @@ impl Throttle {
 
     /// A decision is being written, until this is dropped.
     pub fn begin_decision(&self) -> Decision {
-        self.with(|s| s.decisions += 1);
+        self.with(|s| {
+            s.decisions += 1;
+            s.press();
+        });
         Decision(self.clone())
     }
 
@@ -175,6 +187,7 @@ impl Throttle {
         let free = self.with(|s| {
             let free = s.decisions < s.deciding.size();
             s.decisions += usize::from(free);
+            s.press();
             free
         });
         free.then(|| Decision(self.clone()))
@@ -219,11 +232,39 @@ impl State {
     }
 
     fn readiness_for_event(&self, now: Instant) -> Readiness {
-        let next = self.event.map(|at| at + EVENT_PAUSE).filter(|at| *at > now && self.is_deciding(now));
-        let Some(next) = next else { return self.readiness(now) };
-        // With the last decision the pauses for its sake end.
-        let lull = self.decided.filter(|_| self.decisions == 0).map(|at| at + LULL);
-        Readiness::At(lull.map_or(next, |lull| lull.min(next)))
+        if self.is_pressed(now) {
+            let next = self.event.map(|at| at + EVENT_PAUSE).filter(|at| *at > now);
+            let Some(next) = next else { return self.readiness(now) };
+            // Soon after they have become fewer the pauses end.
+            let end = self.pressed.filter(|_| !self.is_full()).map(|at| at + LULL);
+            return Readiness::At(end.map_or(next, |end| end.min(next)));
+        }
+        if !self.is_deciding(now) {
+            self.readiness(now)
+        } else if self.under_way > 0 {
+            Readiness::OnChange
+        } else if now < self.next_event {
+            Readiness::At(self.next_event)
+        } else {
+            Readiness::Now
+        }
+    }
+
+    /// Whether decisions use half of their window or more.
+    fn is_full(&self) -> bool {
+        self.decisions * 2 >= self.deciding.size()
+    }
+
+    /// Whether they do, or did a moment ago: the server has other things to do than to write events.
+    fn is_pressed(&self, now: Instant) -> bool {
+        self.is_full() || self.pressed.is_some_and(|at| now < at + LULL)
+    }
+
+    /// Notes whether they do now.
+    fn press(&mut self) {
+        if self.is_full() {
+            self.pressed = Some(Instant::now());
+        }
     }
 
     /// Whether decisions are being written, or were a moment ago.
@@ -256,7 +297,9 @@ impl Permit {
         let now = Instant::now();
         self.throttle.with(|s| {
             s.learn(took.as_secs_f64(), refused, now);
-            let window = s.window(now);
+            s.next_event = now + took.min(LONGEST);
+            // The pauses that events make are not for other writes.
+            let window = if self.event && !s.is_pressed(now) { s.window } else { s.window(now) };
             if window < 1.0 {
                 let least = if refused { REFUSED } else { Duration::ZERO };
                 s.resume = s.resume.max(now + took.mul_f64(1.0 / window - 1.0).clamp(least, LONGEST));
@@ -284,6 +327,7 @@ impl Drop for Decision {
     fn drop(&mut self) {
         let now = Instant::now();
         self.0.with(|s| {
+            s.press();
             s.decisions = s.decisions.saturating_sub(1);
             s.decided = Some(now);
         });
@@ -401,7 +445,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(2)).await;
             permit.done(false);
         };
-        let deciding = throttle.begin_decision();
+        let deciding: Vec<Decision> = (0..8).map(|_| throttle.begin_decision()).collect();
         let began = Instant::now();
         for _ in 0..10 {
             event().await;
@@ -421,6 +465,18 @@ mod tests {
             event().await;
         }
         assert!(began.elapsed() < LULL * 2, "the pauses end with the decisions: {:?}", began.elapsed());
+        // One decision at a time leaves the server room.
+        tokio::time::sleep(LULL).await;
+        let _one = throttle.begin_decision();
+        let began = Instant::now();
+        let written = async {
+            for _ in 0..50 {
+                event().await;
+            }
+        };
+        tokio::join!(written, write(&throttle, 2));
+        assert!(began.elapsed() < Duration::from_millis(300), "{:?}", began.elapsed());
+        assert!(began.elapsed() > Duration::from_millis(190), "half of the time is for others");
     }
 
     #[tokio::test(start_paused = true)]
