@@ -341,8 +341,8 @@ proptest! {
 
     /// After any sequence: usage keeps to the limits, borrowed is what the arithmetic says, preemption comes to
     /// an end, and an engine that starts anew from the objects finds nothing to change. Except that it may preempt:
-    /// who found no victim is not tried again when another queue begins to borrow (as in Kueue), but after a start
-    /// everybody is.
+    /// a workload that found no victim is not tried again when another queue begins to borrow (as in Kueue), but
+    /// after a start all are.
     #[test]
     fn trees_keep_their_limits(
         cohorts in proptest::collection::vec(any_spec(), 1..5),

@@ -6,10 +6,10 @@
 //!
 //! An event costs the API server as much as a decision, and a pod needs its node more than its event. So events are written
 //! when the API server is not busy, and while many decisions are being written only a few a second
-//! ([`Throttle::acquire_for_event`]); the rest waits for a pause. While more than [`FEW`] wait, of an object's events that had to wait for [`HELD_UP`] only the
-//! newest is written, and none about a workload that has finished meanwhile: its conditions say the same. Events are best
-//! effort: those that wait for longer than [`PATIENCE`], and the oldest when too many wait, are dropped (client-go's recorder
-//! keeps 1000 and drops those that come then; its client writes 50 a second by default).
+//! ([`Throttle::acquire_for_event`]); the rest waits for a pause. While more than [`FEW`] wait, of an object's events that had
+//! to wait for [`HELD_UP`] only the newest is written, and none about a workload that has finished meanwhile: its conditions
+//! say the same. Events are best effort: those that wait for longer than [`PATIENCE`], and the oldest when too many wait, are
+//! dropped (client-go's recorder keeps 1000 and drops those that come then; its client writes 50 a second by default).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -416,6 +416,24 @@ mod tests {
         drop(recorder);
         writing.await.unwrap();
         assert_eq!(done(), 0, "what waited too long is dropped");
+    }
+
+    /// The server is busy with something else: few decisions don't mean that it has room.
+    #[tokio::test(start_paused = true)]
+    async fn events_spare_a_server_that_answers_late() {
+        let throttle = Throttle::default();
+        for millis in [3; 50].into_iter().chain([300; 40]) {
+            tokio::time::advance(Duration::from_millis(400)).await;
+            throttle.begin_decision().done(Duration::from_millis(millis), false);
+        }
+        let _one = throttle.begin_decision();
+        let began = Instant::now();
+        for _ in 0..5 {
+            let permit = throttle.acquire_for_event().await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            permit.done(false);
+        }
+        assert!(began.elapsed() > Duration::from_millis(1000), "{:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

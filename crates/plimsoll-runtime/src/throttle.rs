@@ -239,7 +239,8 @@ impl State {
             let end = self.pressed.filter(|_| !self.is_full()).map(|at| at + LULL);
             return Readiness::At(end.map_or(next, |end| end.min(next)));
         }
-        if !self.is_deciding(now) {
+        if !self.is_deciding(now) || self.window < 1.0 {
+            // Nothing is decided, or the server answers late though little is.
             self.readiness(now)
         } else if self.under_way > 0 {
             Readiness::OnChange
@@ -297,7 +298,9 @@ impl Permit {
         let now = Instant::now();
         self.throttle.with(|s| {
             s.learn(took.as_secs_f64(), refused, now);
-            s.next_event = now + took.min(LONGEST);
+            if self.event {
+                s.next_event = now + took.min(LONGEST);
+            }
             // The pauses that events make are not for other writes.
             let window = if self.event && !s.is_pressed(now) { s.window } else { s.window(now) };
             if window < 1.0 {
