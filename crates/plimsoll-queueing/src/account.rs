@@ -153,12 +153,12 @@ impl Queueing {
         let bytes = self.config.byte_counters().map(str::to_owned).collect();
         let Some(wl) = self.wl_mut(id) else { return false };
         let holds = u64::from(wl.quota().is_some());
-        wl.explanation.replace_by_write();
         let before = AccountedState::of(wl);
         let write = WorkloadUpdate { id: number, events, bytes, ..WorkloadUpdate::default() };
         let Some(Written { update, observations }) = wl.obj.edit(write, by, now, change) else {
             return false;
         };
+        wl.explanation.replace_by_write(&update);
         self.record_observations(id, &observations);
         self.joint.changes += holds;
         self.last_write = number;

@@ -47,6 +47,17 @@ pub(crate) enum Again {
     Refreshed,
 }
 
+impl Again {
+    /// What comes to both. One that is queued again in any case is so also if its claims are charged as before.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Recharged, Self::Recharged) => Self::Recharged,
+            (Self::Recharged, _) | (_, Self::Recharged) => Self::Refreshed,
+            _ => self.max(other),
+        }
+    }
+}
+
 /// Takes as many ids out of a set as a step has time for. Where some are left, the next call goes on behind those taken, so
 /// that ids that are added all the time don't keep others waiting.
 pub(crate) fn take_some<I: Id + Ord>(set: &mut BTreeSet<I>, from: &mut I, most: usize) -> Vec<I> {

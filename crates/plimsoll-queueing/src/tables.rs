@@ -185,7 +185,7 @@ impl Dirty {
     /// Requeues a workload in a later step, or in this one.
     pub(crate) fn requeue(&mut self, id: WorkloadId, how: Again) {
         let known = self.requeue.entry(id).or_insert(how);
-        *known = how.max(*known);
+        *known = how.and(*known);
     }
 }
 

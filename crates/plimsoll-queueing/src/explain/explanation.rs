@@ -1,5 +1,7 @@
 //! The reason why a workload is pending, on its way to its status.
 
+use crate::cond;
+use crate::update::WorkloadUpdate;
 use plimsoll_state::model::Resources;
 use plimsoll_state::time::Time;
 
@@ -24,8 +26,10 @@ pub(crate) struct Explanation {
 }
 
 impl Explanation {
-    /// Another write is made: a reason from before it no longer counts.
-    pub(crate) fn replace_by_write(&mut self) {
-        self.next = None;
+    /// Another write is made: a reason from before it no longer counts if that says something else about the quota.
+    pub(crate) fn replace_by_write(&mut self, update: &WorkloadUpdate) {
+        if update.conditions.iter().any(|c| c.kind == cond::QUOTA_RESERVED) {
+            self.next = None;
+        }
     }
 }
