@@ -208,7 +208,7 @@ impl Checkers {
             }
         }
         self.dependency_explained(&name, workload, why)?;
-        self.others_explained(&name, why, api)?;
+        self.others_explained(&name, why, queue, api)?;
         let stopped = denied(workload, "Requeued").map_or("", |c| text(c, &["reason"]));
         let runs = local.is_some_and(|l| goes_on(l));
         let cluster = api.get(Kind::ClusterQueue, "", queue);
@@ -247,8 +247,11 @@ impl Checkers {
         Ok(())
     }
 
-    /// Whether others are there that a workload is said to wait for.
-    fn others_explained(&self, name: &Name, why: &Value, api: &Api) -> Result<(), Violation> {
+    /// Whether others are there that a workload is said to wait for. Where the order is strict, only heads are told.
+    fn others_explained(&self, name: &Name, why: &Value, queue: &str, api: &Api) -> Result<(), Violation> {
+        if is_strict(api, queue) {
+            return Ok(());
+        }
         let says = text(why, &["message"]);
         let mut others = api.all(Kind::Workload).filter(|w| !is_true(w, "Finished"));
         let waits = match text(why, &["reason"]) {
@@ -272,8 +275,7 @@ impl Checkers {
         api: &Api,
     ) -> Result<(), Violation> {
         let sliced = self.held.get(name).is_none_or(|h| !h.slice.is_empty());
-        let strict = api.get(Kind::ClusterQueue, "", queue);
-        let strict = strict.is_none_or(|q| q["spec"]["queueingStrategy"] == "StrictFIFO");
+        let strict = is_strict(api, queue);
         let queue_of = |w: &Value| {
             let local = api.get(Kind::LocalQueue, NAMESPACE, text(w, &["spec", "queueName"]));
             local.map_or("", |l| text(l, &["spec", "clusterQueue"])).to_owned()
@@ -334,4 +336,10 @@ impl Checkers {
             None => Ok(()),
         }
     }
+}
+
+/// Whether the heads of a ClusterQueue keep those behind them waiting.
+fn is_strict(api: &Api, queue: &str) -> bool {
+    let spec = api.get(Kind::ClusterQueue, "", queue);
+    spec.is_none_or(|q| q["spec"]["queueingStrategy"] == "StrictFIFO")
 }
