@@ -193,8 +193,13 @@ impl Queueing {
         let s = &wl.obj.status;
         let target = s.condition(cond::DEACTIVATION_TARGET).cloned();
         if s.is_true(cond::EVICTED) {
-            return s.requeue_state.is_some()
-                && self.edit(id, now, Vec::new(), |e| e.status.requeue_state = None);
+            // One that was preempted while it was to be deactivated keeps the condition in Kueue, and is deactivated again
+            // whenever its user activates it.
+            return (s.requeue_state.is_some() || target.is_some())
+                && self.edit(id, now, Vec::new(), |e| {
+                    e.status.requeue_state = None;
+                    e.status.conditions.retain(|c| c.kind != cond::DEACTIVATION_TARGET);
+                });
         }
         let cause = target.as_ref().map_or(String::new(), |c| c.reason.clone());
         let message = match &target {

@@ -445,6 +445,34 @@ fn pods_that_are_not_ready_in_time() {
     assert!(has(&run(&mut q, 180), "w0", "DeactivationTarget", "RequeuingLimitExceeded"));
 }
 
+/// One that was preempted before it could be deactivated can be activated again, and then stays active.
+#[test]
+fn a_preempted_workload_that_is_deactivated_can_be_activated() {
+    let mut q = small_world(Config::default(), 0);
+    let condition = |kind: &str, reason: &str| Condition {
+        kind: kind.into(),
+        status: true,
+        reason: reason.into(),
+        transition: Time::from_seconds(90),
+        ..Condition::default()
+    };
+    let mut wl = workload(0, 0, 0, 1000);
+    wl.status.conditions =
+        vec![condition(cond::EVICTED, "Preempted"), condition(cond::DEACTIVATION_TARGET, "AdmissionCheck")];
+    for (second, active) in [(100, false), (101, true)] {
+        wl.version += 1;
+        wl.active = active;
+        q.handle(Time::from_seconds(second), Event::WorkloadUpsert(Box::new(wl.clone())));
+        q.decide(Time::from_seconds(second), &mut |a| match a {
+            Action::UpdateWorkload(u) => u.apply(&mut wl.status),
+            Action::DeactivateWorkload { .. } => panic!("deactivated again"),
+            _ => {}
+        });
+        assert!(wl.status.condition(cond::DEACTIVATION_TARGET).is_none());
+    }
+    assert!(wl.status.is_true(cond::ADMITTED));
+}
+
 /// With `blockAdmission` one workload is admitted at a time.
 #[test]
 fn admission_waits_for_ready_pods() {
