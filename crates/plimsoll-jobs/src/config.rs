@@ -39,6 +39,8 @@ pub struct Config {
     pub external_frameworks: Vec<String>,
     /// `integrations.labelKeysToCopy`.
     pub label_keys_to_copy: Vec<String>,
+    /// Annotations that Workloads have from their jobs, for custom labels of metrics.
+    pub annotation_keys_to_copy: Vec<String>,
     /// Whether `waitForPodsReady` is on.
     pub wait_for_pods_ready: bool,
     /// Gate `ElasticJobsViaWorkloadSlices`.
@@ -72,6 +74,7 @@ impl Default for Config {
                 .collect(),
             external_frameworks: Vec::new(),
             label_keys_to_copy: Vec::new(),
+            annotation_keys_to_copy: Vec::new(),
             wait_for_pods_ready: false,
             elastic_jobs: true,
             priority_boost: false,

@@ -41,7 +41,9 @@ pub fn without_owner(job: &Value, queue_name: &str, pod_sets: &[Value], env: Env
         .flatten()
         .filter(|(k, _)| {
             let ours = [names::GATED_BY, plimsoll_api::kueue::DEPENDS_ON, plimsoll_api::windows::RUN_WINDOW];
-            k.starts_with(names::PROVREQ) || ours.contains(&k.as_str())
+            k.starts_with(names::PROVREQ)
+                || ours.contains(&k.as_str())
+                || env.config.annotation_keys_to_copy.contains(k)
         })
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();

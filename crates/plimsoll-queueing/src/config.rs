@@ -42,6 +42,8 @@ pub struct Config {
     pub overtaking: usize,
     /// LocalQueues with metrics.
     pub local_queue_metrics: LocalQueueMetrics,
+    /// Labels that metrics have besides Kueue's.
+    pub custom_labels: Vec<CustomLabel>,
     /// Feature gates that decide something.
     pub gates: Gates,
     /// Rules about workloads; `None`: Kueue's alone.
@@ -61,6 +63,49 @@ pub enum LocalQueueMetrics {
     Matching(LabelSelector),
     /// None.
     Disabled,
+}
+
+/// A label of metrics whose value an object has in its metadata (`metrics.customLabels`, Kueue KEP-7066).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CustomLabel {
+    /// Name, to which `custom_` is prepended.
+    pub name: String,
+    /// The kind of object.
+    pub source: LabelSource,
+    /// Whether the value is an annotation, and not a label.
+    pub annotation: bool,
+    /// Key of the label or annotation.
+    pub key: String,
+    /// Values that are told apart; empty: all.
+    pub tracked: Vec<String>,
+}
+
+/// The kind of object that a custom label is about, in the order in which metrics have them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LabelSource {
+    /// A ClusterQueue.
+    ClusterQueue,
+    /// A cohort.
+    Cohort,
+    /// A LocalQueue.
+    LocalQueue,
+    /// A Workload.
+    Workload,
+}
+
+/// Stands for values that are not told apart.
+const UNTRACKED: &str = "kueue.x-k8s.io/_UNTRACKED_VALUE_";
+
+impl CustomLabel {
+    /// The label's value for an object that has this under the key; nothing is the empty string.
+    pub fn value(&self, found: Option<&str>) -> String {
+        let value = found.unwrap_or_default();
+        if self.tracked.is_empty() || self.tracked.iter().any(|t| t == value) {
+            value.replace(char::is_control, " ")
+        } else {
+            UNTRACKED.to_owned()
+        }
+    }
 }
 
 impl Config {

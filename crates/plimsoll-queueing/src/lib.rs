@@ -73,8 +73,8 @@ mod update;
 mod visibility;
 
 pub use config::{
-    AdmissionFairSharing, Config, CounterSource, DeviceMapping, FairSharing, FairStrategy, Gates,
-    LocalQueueMetrics, OVERTAKING, Transformation, WaitForPodsReady,
+    AdmissionFairSharing, Config, CounterSource, CustomLabel, DeviceMapping, FairSharing, FairStrategy,
+    Gates, LabelSource, LocalQueueMetrics, OVERTAKING, Transformation, WaitForPodsReady,
 };
 pub use dependencies::DEPENDENCIES_MET;
 pub use dra::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};
@@ -103,7 +103,7 @@ use dependencies::Dependencies;
 use dra::Devices;
 use due::{DueCycle, QUEUES_PER_CYCLE, Trees};
 use ids::{ClusterQueueId, Ids, LocalQueueId, WorkloadId};
-use metrics::Metrics;
+use metrics::{CustomLabels, Metrics};
 use pod_sets::SchedulingHashes;
 use quota::QuotaReservations;
 use run_windows::RunWindows;
@@ -371,6 +371,7 @@ impl Queueing {
         let mut ids = Ids::default();
         // The capacity for pods is looked up where nothing can be interned.
         ids.resource("pods");
+        let custom = CustomLabels::new(&config.custom_labels);
         Self {
             strategies: Strategies::of(&config),
             config,
@@ -400,7 +401,7 @@ impl Queueing {
             held: false,
             attempts: AdmissionAttempts::default(),
             last_write: 0,
-            metrics: Metrics::default(),
+            metrics: Metrics::new(custom),
             dependencies: Dependencies::default(),
             run_windows: RunWindows::default(),
             slices: Slices::default(),

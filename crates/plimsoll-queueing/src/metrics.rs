@@ -1,13 +1,17 @@
 //! Kueue's metrics as data (Kueue `pkg/metrics/metrics.go`): counters and histograms are kept here as writes are confirmed,
 //! gauges are read off the state when asked for. The runtime adds the label `replica_role`.
 
+mod custom_labels;
 mod gauges;
 mod observations;
 mod table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use custom_labels::CustomLabels;
 pub(crate) use observations::{Observation, observations_of, seen};
+
+use std::borrow::Cow;
 
 use super::ids::Map;
 use crate::Queueing;
@@ -41,9 +45,16 @@ pub struct MetricFamily {
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricSample {
     /// Names and values of labels, in Kueue's order.
-    pub labels: Vec<(&'static str, String)>,
+    pub labels: Vec<(Cow<'static, str>, String)>,
     /// What was measured.
     pub value: MetricValue,
+}
+
+impl MetricSample {
+    /// A sample whose labels all have fixed names.
+    pub fn new(labels: Vec<(&'static str, String)>, value: MetricValue) -> Self {
+        Self { labels: labels.into_iter().map(|(name, v)| (Cow::Borrowed(name), v)).collect(), value }
+    }
 }
 
 /// The value of a sample.
@@ -82,6 +93,8 @@ type ByLabels<T> = Map<String, T>;
 pub(crate) struct Metrics {
     counters: Map<&'static str, ByLabels<u64>>,
     histograms: Map<&'static str, ByLabels<Histogram>>,
+    /// Labels that the configuration adds.
+    pub(crate) custom: CustomLabels,
     /// The key being looked for.
     key: String,
 }
@@ -102,16 +115,33 @@ fn entry<'a, T: Default>(map: &'a mut ByLabels<T>, key: &str) -> &'a mut T {
 }
 
 impl Metrics {
+    /// No samples yet, and these custom labels.
+    pub(crate) fn new(custom: CustomLabels) -> Self {
+        Self { custom, ..Self::default() }
+    }
+
     /// Adds to a counter.
     pub(crate) fn count(&mut self, name: &'static str, labels: &[&str], n: u64) {
+        self.count_for(name, labels, &[], n);
+    }
+
+    /// [`Metrics::count`] for a workload with these values of custom labels.
+    fn count_for(&mut self, name: &'static str, labels: &[&str], workload: &[String], n: u64) {
         join(&mut self.key, labels);
+        self.custom.complete(table::find(name), labels, workload, &mut self.key);
         let c = entry(self.counters.entry(name).or_default(), &self.key);
         *c = c.saturating_add(n);
     }
 
     /// Adds an observation, in seconds.
     pub(crate) fn observe(&mut self, name: &'static str, labels: &[&str], value: f64) {
+        self.observe_for(name, labels, &[], value);
+    }
+
+    /// [`Metrics::observe`] for a workload with these values of custom labels.
+    fn observe_for(&mut self, name: &'static str, labels: &[&str], workload: &[String], value: f64) {
         join(&mut self.key, labels);
+        self.custom.complete(table::find(name), labels, workload, &mut self.key);
         let h = entry(self.histograms.entry(name).or_default(), &self.key);
         if h.buckets.is_empty() {
             h.buckets.resize(table::bounds(name).len(), 0);
@@ -142,8 +172,9 @@ impl Metrics {
     }
 
     fn samples(&self, row: &table::Row) -> Vec<MetricSample> {
+        let names = self.custom.all_names(row);
         let with_labels =
-            |key: &str| row.labels.iter().copied().zip(key.split(BETWEEN).map(str::to_owned)).collect();
+            |key: &str| names.iter().cloned().zip(key.split(BETWEEN).map(str::to_owned)).collect();
         let mut samples: Vec<MetricSample> = Vec::new();
         for (key, n) in self.counters.get(row.name).into_iter().flatten() {
             samples.push(MetricSample { labels: with_labels(key), value: MetricValue::Number(*n as f64) });

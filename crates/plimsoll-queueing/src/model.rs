@@ -140,6 +140,8 @@ pub struct ClusterQueue {
     pub generation: i64,
     /// Cohort, possibly empty.
     pub cohort: String,
+    /// Values of the custom labels of its metrics ([`crate::Config::custom_labels`]).
+    pub metric_labels: Vec<String>,
     /// Quotas.
     pub resource_groups: Vec<ResourceGroup>,
     /// Order and requeueing.
@@ -175,6 +177,8 @@ pub struct Cohort {
     pub resource_groups: Vec<ResourceGroup>,
     /// `spec.fairSharing.weight` in nano-units (1.0 = 10^9).
     pub fair_weight_nano: i64,
+    /// Values of the custom labels of its metrics ([`crate::Config::custom_labels`]).
+    pub metric_labels: Vec<String>,
 }
 
 /// A LocalQueue.
@@ -194,6 +198,8 @@ pub struct LocalQueue {
     pub consumed: Option<(Vec<(String, i128)>, Time)>,
     /// Labels of the object.
     pub labels: StringMap,
+    /// Values of the custom labels of its metrics ([`crate::Config::custom_labels`]).
+    pub metric_labels: Vec<String>,
     /// Whether deletion has been asked for.
     pub deleting: bool,
 }

@@ -131,6 +131,7 @@ impl Trees {
                 parent: parent.map_or(String::new(), |p| format!("k{p}")),
                 resource_groups: groups(s, parent.is_some()),
                 fair_weight_nano: 1_000_000_000,
+                ..Cohort::default()
             })));
         }
         for (i, s) in self.queues.iter().enumerate() {

@@ -136,6 +136,12 @@ impl Queueing {
         self.joint.changes += 1;
         let one = if add { 1 } else { -1 };
         if let Some(node) = self.cq(cq).node.filter(|_| !self.tree_dirty) {
+            if !self.objects.uncounted_cohorts.is_empty() {
+                let above = self.tree.ancestors(node).map(|n| &self.tree.node(n).name);
+                above.for_each(|name| {
+                    self.objects.uncounted_cohorts.remove(name);
+                });
+            }
             for &(fr, a) in usage {
                 if add { self.tree.add(node, fr, a) } else { self.tree.remove(node, fr, a) }
             }

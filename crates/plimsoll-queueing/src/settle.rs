@@ -36,6 +36,7 @@ impl Queueing {
     /// the end.
     pub fn settle(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
         self.reconcile_state(now);
+        self.explain_due(now);
         self.report(now);
         self.out.drain(..).for_each(emit);
     }
@@ -88,6 +89,7 @@ impl Queueing {
             self.run_cycle(now, nodes);
             self.reconcile_state(now);
         }
+        self.explain_due(now);
         self.report(now);
         self.out.drain(..).for_each(emit);
     }
@@ -123,7 +125,11 @@ impl Queueing {
             self.due.everywhere();
         }
         self.end_waits(now);
-        // The rest follows in the next step, so that decisions don't wait for it.
+    }
+
+    /// Writes why workloads wait whose turn it is: after the cycle, which may have tried others of their scheduling hash
+    /// again in this step. The rest follows in the next step, so that decisions don't wait for it.
+    fn explain_due(&mut self, now: Time) {
         for _ in 0..EXPLAINED_PER_STEP {
             let Some(&(t, id)) = self.timers.explain.first().filter(|(t, _)| *t <= now) else { break };
             self.timers.explain.remove(&(t, id));
@@ -192,6 +198,7 @@ impl Queueing {
             self.metrics.forget(&[("cohort", &gone)]);
         }
         self.objects.cleared_cohorts.retain(|name| now.contains(name));
+        self.objects.uncounted_cohorts.retain(|name| now.contains(name));
         self.leaves.clone_from(&queues);
         for (node, id) in queues.into_iter().enumerate().map(|(i, id)| (NodeId::new(i), id)) {
             self.cq_mut(id).node = Some(node);

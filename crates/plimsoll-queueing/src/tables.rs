@@ -134,6 +134,9 @@ pub(crate) struct Objects {
     /// Cohorts that lost their object while they had ClusterQueues. As in Kueue their quota is no metric until one of those
     /// changes (`cohort_metrics.go`, `ClearCohortMetrics`).
     pub(crate) cleared_cohorts: BTreeSet<String>,
+    /// The same for the number of workloads admitted below them, until that of one of the ClusterQueues changes
+    /// (`ClearCohortAdmittedWorkloadsMetrics`).
+    pub(crate) uncounted_cohorts: BTreeSet<String>,
 }
 
 /// What has to happen at a time, the earliest first.

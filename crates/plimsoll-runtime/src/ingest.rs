@@ -11,6 +11,7 @@ use plimsoll_client::reflector::{Delta, Memory, Reflector};
 use plimsoll_client::{fault, optional};
 use plimsoll_engine::Event;
 use plimsoll_jobs::{Config, CustomKind, Key, affected, affected_by_deletion, provisioning};
+use plimsoll_queueing::CustomLabel;
 use plimsoll_state::{ClusterObjectKey, ClusterObjectKind, ObjectEvent};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +42,8 @@ pub struct Sinks {
     pub health: Health,
     /// What the cluster serves.
     pub groups: Groups,
+    /// Labels that metrics have besides Kueue's.
+    pub custom_labels: Arc<[CustomLabel]>,
 }
 
 /// What is watched for these roles; PodGroups only for profiles that schedule gangs, `nodes` also for topologies, jobs of
@@ -288,7 +291,10 @@ impl Sinks {
         // Items of lists come without kind and version.
         json::set(&mut object, &["apiVersion"], resource.api_version.into());
         json::set(&mut object, &["kind"], resource.kind.into());
-        let event = plimsoll_api::kueue::upsert_event(&object);
+        let mut event = plimsoll_api::kueue::upsert_event(&object);
+        if let Ok(Some(event)) = &mut event {
+            plimsoll_api::kueue::add_metric_labels(event, &object, &self.custom_labels);
+        }
         // The cache first: the engine's answer and the enqueued keys read it.
         let kind = self.cache.kind_of(resource);
         if let Some(kind) = kind {

@@ -115,7 +115,7 @@ impl Reloads {
     /// Metrics, in the manner of Prometheus' own for its configuration.
     pub fn families(&self) -> Vec<MetricFamily> {
         let Counted { succeeded, failed, since, problem } = self.with(|counted| counted.clone());
-        let number = |labels, value| MetricSample { labels, value: MetricValue::Number(value) };
+        let number = |labels, value| MetricSample::new(labels, MetricValue::Number(value));
         let gauge = |name, help, value| MetricFamily {
             name,
             help,

@@ -305,6 +305,7 @@ impl Runtime {
             synced: synced.clone(),
             health: health.clone(),
             groups: Groups::new(api.clone()),
+            custom_labels: settings.queueing.custom_labels.as_slice().into(),
         };
         let given = watch_all(&api, resources, &sinks, &supervisor, &stop);
         if roles.queueing {

@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow, bail};
 use plimsoll_config as config;
 use plimsoll_jobs::integrations::INTEGRATIONS;
 use plimsoll_jobs::{Config as JobsConfig, CustomKind};
-use plimsoll_queueing::MetricFamily;
+use plimsoll_queueing::{LabelSource, MetricFamily};
 #[cfg(feature = "wasm")]
 use plimsoll_queueing::{MetricKind, MetricSample, MetricValue};
 use plimsoll_runtime::reload::{Reading, Source};
@@ -235,9 +235,9 @@ fn guests(
 /// How often guests failed.
 #[cfg(feature = "wasm")]
 fn guest_metrics(modules: &Modules) -> Vec<MetricFamily> {
-    let sample = |(plugin, cause, n): (String, &'static str, u64)| MetricSample {
-        labels: vec![("plugin", plugin), ("cause", cause.to_owned())],
-        value: MetricValue::Number(n as f64),
+    let sample = |(plugin, cause, n): (String, &'static str, u64)| {
+        let labels = vec![("plugin", plugin), ("cause", cause.to_owned())];
+        MetricSample::new(labels, MetricValue::Number(n as f64))
     };
     vec![MetricFamily {
         name: "plimsoll_guest_failures_total",
@@ -336,12 +336,21 @@ fn queueing(text: &str, pods: bool) -> anyhow::Result<Queueing> {
             anyhow!("{}", errors.iter().map(error).collect::<Vec<_>>().join("\n"))
         })?;
     }
+    let of_workloads = |annotation: bool| {
+        let labels = read.queueing.custom_labels.iter();
+        let wanted = labels.filter(move |l| l.source == LabelSource::Workload && l.annotation == annotation);
+        wanted.map(|l| l.key.clone())
+    };
+    let mut labels_to_copy = read.label_keys_to_copy;
+    labels_to_copy.extend(of_workloads(false));
+    let annotations_to_copy = of_workloads(true).collect();
     let mut jobs = JobsConfig {
         manage_jobs_without_queue_name: read.manage_jobs_without_queue_name,
         managed_jobs_namespace_selector: read.managed_jobs_namespaces,
         frameworks: read.frameworks.into_iter().collect(),
         external_frameworks: read.external_frameworks,
-        label_keys_to_copy: read.label_keys_to_copy,
+        label_keys_to_copy: labels_to_copy,
+        annotation_keys_to_copy: annotations_to_copy,
         wait_for_pods_ready: read.queueing.wait_for_pods_ready.is_some(),
         elastic_jobs: read.queueing.gates.elastic_jobs,
         priority_boost: read.queueing.gates.priority_boost,
@@ -399,6 +408,21 @@ mod tests {
         assert_eq!(client(""), None);
         assert_eq!(client("clientConnection: {burst: 20}\n"), Some((50.0, 20)));
         assert_eq!(client("clientConnection: {qps: 5000, burst: 5000}\n"), Some((5000.0, 5000)));
+    }
+
+    #[test]
+    fn workloads_get_what_custom_labels_of_metrics_read() {
+        let labels = "metrics:\n  customLabels:\n  - {name: kind, sourceKind: Workload, trackedValues: [x]}\n  \
+            - {name: note, sourceKind: Workload, sourceAnnotationKey: n, trackedValues: [x]}\n  - {name: team}\n";
+        let copied = |gate: bool| {
+            let text = format!(
+                "{EMPTY}featureGates: {{CustomMetricLabels: {gate}}}\nintegrations: {{labelKeysToCopy: [a]}}\n{labels}"
+            );
+            let (_, jobs, _) = queueing(&text, false).unwrap();
+            (jobs.label_keys_to_copy.join(" "), jobs.annotation_keys_to_copy.join(" "))
+        };
+        assert_eq!(copied(true), ("a kind".to_owned(), "n".to_owned()));
+        assert_eq!(copied(false), ("a".to_owned(), String::new()));
     }
 
     #[test]

@@ -170,6 +170,7 @@ pub fn cluster_queue(object: &Value) -> Outcome<ClusterQueue> {
         fair_weight_nano: weight(object)?,
         admission_fair_sharing: spec["admissionScope"]["admissionMode"] == "UsageBasedAdmissionFairSharing",
         labels: strings(&object["metadata"]["labels"]),
+        metric_labels: Vec::new(),
         deleting: deleting(object),
     })
 }
@@ -184,6 +185,7 @@ pub fn cohort(object: &Value) -> Outcome<Cohort> {
         parent: text(&object["spec"], "parentName"),
         resource_groups: resource_groups(object)?,
         fair_weight_nano: weight(object)?,
+        metric_labels: Vec::new(),
     })
 }
 
@@ -209,6 +211,7 @@ pub fn local_queue(object: &Value) -> Outcome<LocalQueue> {
         fair_weight_nano: weight(object)?,
         consumed,
         labels: strings(&object["metadata"]["labels"]),
+        metric_labels: Vec::new(),
         deleting: deleting(object),
     })
 }
@@ -269,6 +272,7 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
         preemption_gates: list(spec, "preemptionGates").iter().map(|g| text(g, "name")).collect(),
         priority_class: text(&spec["priorityClassRef"], "name"),
         queue: text(spec, "queueName"),
+        metric_labels: Vec::new(),
         active: spec["active"].as_bool().unwrap_or(true),
         max_execution_seconds: int32(spec, "maximumExecutionTimeSeconds"),
         pod_sets: list(spec, "podSets").iter().enumerate().map(pod_set).collect::<Result<_>>()?,

@@ -1,6 +1,8 @@
 //! Objects → events of queueing, for every kind that queueing looks at.
 
-use plimsoll_queueing::{AdmissionCheck, Event, LimitRange, LimitRangeItem, Topology, WorkloadKey};
+use plimsoll_queueing::{
+    AdmissionCheck, CustomLabel, Event, LabelSource, LimitRange, LimitRangeItem, Topology, WorkloadKey,
+};
 use plimsoll_state::model::Resources;
 use serde_json::Value;
 
@@ -31,6 +33,24 @@ pub fn upsert_event(object: &Value) -> std::result::Result<Option<Event>, Conver
         "ResourceSlice" => Event::ResourceSliceUpsert(Box::new(devices::resource_slice(object)?)),
         _ => return Ok(None),
     }))
+}
+
+/// Tells an event what the object has for the custom labels of metrics.
+pub fn add_metric_labels(event: &mut Event, object: &Value, labels: &[CustomLabel]) {
+    let meta = &object["metadata"];
+    let values = |source: LabelSource| -> Vec<String> {
+        let found = |l: &CustomLabel| {
+            meta[if l.annotation { "annotations" } else { "labels" }].get(&l.key).and_then(Value::as_str)
+        };
+        labels.iter().filter(|l| l.source == source).map(|l| l.value(found(l))).collect()
+    };
+    match event {
+        Event::ClusterQueueUpsert(q) => q.metric_labels = values(LabelSource::ClusterQueue),
+        Event::CohortUpsert(c) => c.metric_labels = values(LabelSource::Cohort),
+        Event::LocalQueueUpsert(q) => q.metric_labels = values(LabelSource::LocalQueue),
+        Event::WorkloadUpsert(w) => w.metric_labels = values(LabelSource::Workload),
+        _ => {}
+    }
 }
 
 /// The event that tells queueing that an object is gone; `None` for kinds that queueing doesn't look at.

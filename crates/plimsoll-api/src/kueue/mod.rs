@@ -14,7 +14,7 @@ pub use decode::{
 };
 pub(crate) use depends::is_name;
 pub use depends::{DEPENDS_ON, depends_on};
-pub use events::{delete_event, upsert_event};
+pub use events::{add_metric_labels, delete_event, upsert_event};
 pub use names::{limited_name, role_hash, workload_name, workload_name_with};
 pub use status::{
     admission, admits_unready, amount, cluster_queue_status, contradicts_admission, local_queue_status,

@@ -90,7 +90,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("MultiKueueClusterProfile", false, Fixed),
     ("FailureRecoveryPolicy", false, Fixed),
     ("ElasticJobsViaWorkloadSlicesWithTAS", false, Fixed),
-    ("CustomMetricLabels", false, NoEffect),
+    ("CustomMetricLabels", false, Works),
     ("SparkApplicationIntegration", false, Works),
     ("MultiKueueOrchestratedPreemption", false, Works),
     ("PriorityBoost", false, Works),

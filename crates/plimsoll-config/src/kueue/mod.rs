@@ -3,6 +3,7 @@
 //!
 //! Read strictly: unknown and duplicate fields are errors. A v1beta1 file gets the defaults of v1beta1.
 
+mod custom_labels;
 mod devices;
 mod gates;
 mod process;
@@ -175,6 +176,8 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
     if let Some(metrics) = raw.metrics.as_ref().and_then(|m| m.local_queue_metrics.as_ref()) {
         queueing.local_queue_metrics = local_queue_metrics(metrics, &mut errors);
     }
+    let labels = raw.metrics.as_ref().and_then(|m| m.custom_labels.as_deref()).unwrap_or_default();
+    queueing.custom_labels = custom_labels::read(labels, &mut errors);
     let retention = raw.object_retention_policies.unwrap_or_default().workloads.unwrap_or_default();
     let field = "objectRetentionPolicies.workloads";
     let finished = errors.duration(&format!("{field}.afterFinished"), retention.after_finished.as_ref());
@@ -190,6 +193,9 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
     queueing.ignore_undeclared &= gates.is_on("QuotaCheckStrategy");
     if !gates.is_on("LocalQueueMetrics") {
         queueing.local_queue_metrics = LocalQueueMetrics::Disabled;
+    }
+    if !gates.is_on("CustomMetricLabels") {
+        queueing.custom_labels.clear();
     }
     Ok(KueueConfig {
         queueing,

@@ -3,7 +3,6 @@
 
 use super::{Errors, wire};
 
-const SOURCE_KINDS: [&str; 4] = ["Cohort", "LocalQueue", "ClusterQueue", "Workload"];
 const TLS_VERSIONS: [&str; 2] = ["VersionTLS12", "VersionTLS13"];
 
 /// Checks of values.
@@ -29,12 +28,6 @@ pub(super) fn check(raw: &wire::Configuration, errors: &mut Errors) {
         if version == "VersionTLS13" && !suites.is_empty() {
             let text = "may not be specified when `minVersion` is 'VersionTLS13'";
             errors.add("tls.cipherSuites", format!("Invalid value: {suites:?}: {text}"));
-        }
-    }
-    let labels = raw.metrics.as_ref().and_then(|m| m.custom_labels.as_deref()).unwrap_or_default();
-    for (i, label) in labels.iter().enumerate() {
-        if let Some(kind) = label.source_kind.as_deref().filter(|k| !SOURCE_KINDS.contains(k)) {
-            errors.unsupported(&format!("metrics.customLabels[{i}].sourceKind"), kind, &SOURCE_KINDS);
         }
     }
 }

@@ -212,18 +212,17 @@ fn is_ours(wl: &Value) -> bool {
     json::annotation(wl, names::IS_GROUP) == Some("true")
 }
 
-/// The labels of `integrations.labelKeysToCopy` that any of the pods has; `None`: two pods have different values.
-fn labels_to_copy(pods: &[Arc<Value>], env: Env<'_>) -> Option<Map<String, Value>> {
-    let mut labels = Map::new();
-    for key in &env.config.label_keys_to_copy {
-        for value in pods.iter().filter_map(|p| json::label_opt(p, key)) {
-            let first = labels.entry(key.clone()).or_insert_with(|| json!(value));
-            if first != value {
+/// The labels or annotations (`which`) with these keys that any of the pods has; `None`: two pods have different values.
+fn to_copy(pods: &[Arc<Value>], which: &str, keys: &[String]) -> Option<Map<String, Value>> {
+    let mut copied = Map::new();
+    for key in keys {
+        for value in pods.iter().filter_map(|p| json::map(p, &["metadata", which])?.get(key)) {
+            if copied.entry(key.clone()).or_insert_with(|| value.clone()) != value {
                 return None;
             }
         }
     }
-    Some(labels)
+    Some(copied)
 }
 
 /// One podset per role, by name.
@@ -399,8 +398,12 @@ impl GenericJob for Group {
         if podsets.is_empty() {
             return Err(plan);
         }
-        let Some(labels) = labels_to_copy(&alive, env) else {
+        let Some(labels) = to_copy(&alive, "labels", &env.config.label_keys_to_copy) else {
             return fail(plan, "constructing workload: pods have different label values");
+        };
+        let annotation_keys = &env.config.annotation_keys_to_copy;
+        let Some(annotations) = to_copy(&alive, "annotations", annotation_keys) else {
+            return fail(plan, "constructing workload: pods have different annotation values");
         };
         let mut wl = workload::without_owner(self.first(), self.queue_name(), &podsets, env);
         if !labels.is_empty() {
@@ -408,6 +411,9 @@ impl GenericJob for Group {
         }
         json::set(&mut wl, &["metadata", "name"], json!(self.name));
         json::set(&mut wl, &["metadata", "annotations", names::IS_GROUP], json!("true"));
+        for (key, value) in annotations {
+            json::set(&mut wl, &["metadata", "annotations", &key], value);
+        }
         let owners = alive.iter().map(|p| workload::owner("v1", "Pod", p, false)).collect();
         json::set(&mut wl, &["metadata", "ownerReferences"], Value::Array(owners));
         Ok(NewWorkload { plan, object: wl })

@@ -18,6 +18,14 @@ fn labels_of_a_group_are_copied_unless_they_differ() {
     cache.put(Kind::Pod, member("a", &json!({"metadata|labels|team": "y"})));
     let text = "ErrWorkloadCompose: constructing workload: pods have different label values";
     assert_eq!(short(&run(&cache, &key())), [text]);
+    cache.config.label_keys_to_copy.clear();
+    cache.config.annotation_keys_to_copy = vec!["kind".into()];
+    cache.put(Kind::Pod, member("a", &json!({"metadata|annotations|kind": "k"})));
+    let writes = run(&cache, &key());
+    assert_eq!(body(&writes, 0)["metadata"]["annotations"]["kind"], "k");
+    cache.put(Kind::Pod, member("b", &json!({"metadata|annotations|kind": "l"})));
+    let text = "ErrWorkloadCompose: constructing workload: pods have different annotation values";
+    assert_eq!(short(&run(&cache, &key())), [text]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::Queueing;
 use crate::admission_fair_sharing::ConsumedResources;
 use crate::bounded::Again;
+use crate::config::LabelSource;
 use crate::ids::{ClusterQueueId, FlavorId, LocalQueueId};
 use crate::model::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor, StopPolicy};
 use crate::quota::Charged;
@@ -21,6 +22,7 @@ impl Queueing {
 
     pub(super) fn cluster_queue(&mut self, q: ClusterQueue) {
         let id = self.cq_slot(&q.name);
+        self.metrics.custom.store(LabelSource::ClusterQueue, &q.name, &q.metric_labels);
         let rules = Arc::new(self.compile(&q));
         let slot = self.cq_mut(id);
         let new = slot.spec.is_none();
@@ -95,6 +97,7 @@ impl Queueing {
         }
         self.cq_mut(id).reported = None;
         self.metrics.forget(&[("cluster_queue", name)]);
+        self.metrics.custom.forget(LabelSource::ClusterQueue, name);
         self.rebuild_soon();
         for lq in self.cq(id).locals.clone() {
             self.dirty.local_queues.insert(lq);
@@ -105,6 +108,7 @@ impl Queueing {
 
     pub(super) fn cohort(&mut self, c: Cohort) {
         if self.objects.cohorts.get(&c.name) != Some(&c) {
+            self.metrics.custom.store(LabelSource::Cohort, &c.name, &c.metric_labels);
             for g in &c.resource_groups {
                 for f in &g.flavors {
                     for r in &f.resources {
@@ -114,6 +118,7 @@ impl Queueing {
                 }
             }
             self.objects.cleared_cohorts.remove(&c.name);
+            self.objects.uncounted_cohorts.remove(&c.name);
             self.objects.cohorts.insert(c.name.clone(), c);
             self.rebuild_soon();
         }
@@ -121,6 +126,8 @@ impl Queueing {
 
     pub(super) fn local_queue(&mut self, q: LocalQueue, now: Time) {
         let id = self.lq_slot(&q.namespace, &q.name);
+        let name = format!("{}/{}", q.namespace, q.name);
+        self.metrics.custom.store(LabelSource::LocalQueue, &name, &q.metric_labels);
         let cq = self.cq_slot(&q.cluster_queue);
         let old = self.lq(id).cq;
         if old != Some(cq) {
@@ -235,7 +242,9 @@ impl Queueing {
     pub(super) fn cohort_gone(&mut self, name: &str) {
         if self.objects.cohorts.remove(name).is_some() {
             self.metrics.forget(&[("cohort", name)]);
+            self.metrics.custom.forget(LabelSource::Cohort, name);
             self.objects.cleared_cohorts.insert(name.to_owned());
+            self.objects.uncounted_cohorts.insert(name.to_owned());
             self.rebuild_soon();
         }
     }
@@ -243,6 +252,7 @@ impl Queueing {
     pub(super) fn local_queue_gone(&mut self, namespace: &str, name: &str) {
         let id = self.lq_slot(namespace, name);
         self.metrics.forget(&[("namespace", namespace), ("name", name)]);
+        self.metrics.custom.forget(LabelSource::LocalQueue, &format!("{namespace}/{name}"));
         let queue = self.lq_mut(id);
         queue.spec = None;
         queue.reported = None;

@@ -1,6 +1,6 @@
 //! Gauges, read off the state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::observations::Place;
 use super::table::Row;
@@ -8,8 +8,10 @@ use super::{MetricSample, MetricValue};
 use crate::Queueing;
 use crate::amount::Amount;
 use crate::cond;
+use crate::config::LabelSource;
 use crate::ids::{ClusterQueueId, FlavorResource, LocalQueueId, WorkloadId};
 use crate::model::Workload;
+use crate::pending::QueuePosition;
 use crate::phase::Phase;
 use crate::tree::{NodeId, Share};
 
@@ -38,12 +40,16 @@ impl Gauges<'_> {
             n => self.queue_gauge(n),
         };
         samples.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        let custom = &self.0.metrics.custom;
+        let names = custom.all_names(row);
+        let complete = |mut values: Vec<String>| {
+            let of_workloads = values.split_off(row.labels.len().min(values.len()));
+            let of_object = custom.of_sample(row, &values);
+            names.iter().cloned().zip(values.into_iter().chain(of_object).chain(of_workloads)).collect()
+        };
         samples
             .into_iter()
-            .map(|(values, v)| MetricSample {
-                labels: row.labels.iter().copied().zip(values).collect(),
-                value: MetricValue::Number(v),
-            })
+            .map(|(values, v)| MetricSample { labels: complete(values), value: MetricValue::Number(v) })
             .collect()
     }
 
@@ -80,13 +86,25 @@ impl Gauges<'_> {
     }
 
     fn one_queue(&self, name: &str, id: ClusterQueueId, cq: &str) -> Samples {
-        let queue = self.0.cq(id);
+        let (queue, custom) = (self.0.cq(id), &self.0.metrics.custom);
         let one = |v: f64| vec![(vec![cq.to_owned()], v)];
         let by_status = |active: usize, rest: usize| {
             let sample = |s: &str, n: usize| (vec![cq.to_owned(), s.to_owned()], n as f64);
             vec![sample("active", active), sample("inadmissible", rest)]
         };
         match name {
+            "pending_workloads" if custom.by_workload() => {
+                let waiting = queue.pending.ids();
+                self.by_workload(waiting, |w| {
+                    let in_turn =
+                        queue.is_active() && queue.pending.position(w) == Some(QueuePosition::Active);
+                    vec![cq.to_owned(), if in_turn { "active" } else { "inadmissible" }.to_owned()]
+                })
+            }
+            "admitted_active_workloads" if custom.by_workload() => {
+                let admitted = self.admitted(|_, holder| holder == id);
+                self.by_workload(admitted, |_| vec![cq.to_owned()])
+            }
             "pending_workloads" => {
                 let active = if queue.is_active() { queue.pending.in_turn() } else { 0 };
                 by_status(active, queue.pending.len() - active)
@@ -208,6 +226,10 @@ impl Gauges<'_> {
         };
         match name {
             "local_queue_reserving_active_workloads" => vec![with(&[], f64::from(lq.reserving))],
+            "local_queue_admitted_active_workloads" if self.0.metrics.custom.by_workload() => {
+                let admitted = self.admitted(|w, _| self.0.wl(w).is_some_and(|w| w.lq() == id));
+                self.by_workload(admitted, |_| labels.to_vec())
+            }
             "local_queue_admitted_active_workloads" => vec![with(&[], f64::from(lq.admitted))],
             "local_queue_status" => {
                 let status = self.0.local_queue_status(id);
@@ -260,16 +282,53 @@ impl Gauges<'_> {
                     .filter_map(|fr| self.subtree_sample(cohort, fr, self.0.tree.subtree_quota(n, fr)))
                     .collect()
             }
-            "cohort_subtree_admitted_active_workloads" => {
+            "cohort_subtree_admitted_active_workloads"
+                if !self.0.objects.uncounted_cohorts.contains(cohort) =>
+            {
                 let below = |c: &ClusterQueueId| {
                     self.0.cq(*c).node.is_some_and(|q| self.0.tree.ancestors(q).any(|a| a == n))
                 };
                 let admitted: i32 =
                     self.queues().map(|(c, _)| c).filter(below).map(|c| self.0.cq(c).admitted).sum();
-                vec![(vec![cohort.to_owned()], f64::from(admitted))]
+                let of_queue =
+                    |c| self.0.metrics.custom.values(LabelSource::ClusterQueue, &self.0.cq(c).name);
+                let mut all: BTreeSet<Vec<String>> =
+                    self.queues().map(|(c, _)| c).filter(below).map(of_queue).collect();
+                if all.is_empty() {
+                    all.insert(self.0.metrics.custom.values(LabelSource::ClusterQueue, ""));
+                }
+                let sample = |custom: Vec<String>| {
+                    (std::iter::once(cohort.to_owned()).chain(custom).collect(), f64::from(admitted))
+                };
+                all.into_iter().map(sample).collect()
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Admitted workloads that hold quota.
+    fn admitted(
+        &self,
+        wanted: impl Fn(WorkloadId, ClusterQueueId) -> bool,
+    ) -> impl Iterator<Item = WorkloadId> {
+        let held = self.0.quota.iter().map(|(_, r)| r).filter(move |r| wanted(r.owner, r.place));
+        let is_admitted =
+            |w: &WorkloadId| self.0.wl(*w).is_some_and(|w| Phase::of(&w.obj.status) == Phase::Admitted);
+        held.map(|r| r.owner).filter(is_admitted)
+    }
+
+    /// Counts workloads by these values and those of their custom labels.
+    fn by_workload(
+        &self,
+        workloads: impl Iterator<Item = WorkloadId>,
+        own: impl Fn(WorkloadId) -> Vec<String>,
+    ) -> Samples {
+        let mut sums: BTreeMap<Vec<String>, usize> = BTreeMap::new();
+        for (id, wl) in workloads.filter_map(|id| Some((id, self.0.wl(id)?))) {
+            let key = own(id).into_iter().chain(wl.obj.metric_labels.iter().cloned()).collect();
+            *sums.entry(key).or_insert(0) += 1;
+        }
+        sums.into_iter().map(|(k, n)| (k, n as f64)).collect()
     }
 
     /// What all ClusterQueues below each cohort reserve, also within quota that they don't lend (Kueue `cohort_metrics.go`).
@@ -354,6 +413,7 @@ impl Queueing {
             }),
             local_queue: (lq.namespace.clone(), lq.name.clone()),
             class: wl.obj.priority_class.clone(),
+            custom: wl.obj.metric_labels.clone(),
         }
     }
 }

@@ -86,6 +86,8 @@ pub(crate) struct Place {
     /// Namespace and name.
     pub(crate) local_queue: (String, String),
     pub(crate) class: String,
+    /// Its values of custom labels.
+    pub(crate) custom: Vec<String>,
 }
 
 impl Metrics {
@@ -107,9 +109,11 @@ impl Metrics {
                 }
                 Observation::Admitted(wait, checks) => {
                     self.count("kueue_admitted_workloads_total", &[cq, class], 1);
-                    self.count("kueue_local_queue_admitted_workloads_total", &[lq, ns, class], 1);
+                    let name = "kueue_local_queue_admitted_workloads_total";
+                    self.count_for(name, &[lq, ns, class], &p.custom, 1);
                     self.observe("kueue_admission_wait_time_seconds", &[cq, class], *wait);
-                    self.observe("kueue_local_queue_admission_wait_time_seconds", &[lq, ns, class], *wait);
+                    let name = "kueue_local_queue_admission_wait_time_seconds";
+                    self.observe_for(name, &[lq, ns, class], &p.custom, *wait);
                     self.observe("kueue_admission_checks_wait_time_seconds", &[cq, class], *checks);
                     let name = "kueue_local_queue_admission_checks_wait_time_seconds";
                     self.observe(name, &[lq, ns, class], *checks);

@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Row] = &[
     row("kueue_cohort_subtree_admitted_active_workloads", Gauge, &["cohort"], "Workloads admitted in a cohort and everything below it"),
 ];
 
-fn find(name: &str) -> Option<&'static Row> {
+pub(super) fn find(name: &str) -> Option<&'static Row> {
     ROWS.iter().find(|r| r.name == name)
 }
 

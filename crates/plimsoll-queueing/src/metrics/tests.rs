@@ -4,8 +4,8 @@ use super::*;
 use crate::model::Workload;
 use crate::testing::outside::{cluster_queue, workload};
 use crate::{
-    Action, Cohort, Condition, Config, Event, FairSharing, LocalQueue, LocalQueueMetrics, ResourceFlavor,
-    cond,
+    Action, Cohort, Condition, Config, CustomLabel, Event, FairSharing, LabelSource, LocalQueue,
+    LocalQueueMetrics, ResourceFlavor, cond,
 };
 use plimsoll_state::model::{LabelSelector, Operator, Requirement};
 use plimsoll_state::time::Time;
@@ -29,8 +29,8 @@ fn samples_are_summed_up_and_forgotten() {
     let row = |name| table::ROWS.iter().find(|r| r.name == name).unwrap();
     let samples = metrics.samples(row("kueue_admitted_workloads_total"));
     assert_eq!(samples.len(), 2);
-    assert_eq!(samples[0].labels, [("cluster_queue", "a".into()), ("priority_class", "high".into())]);
-    assert_eq!(samples[0].value, MetricValue::Number(2.0));
+    let labels = vec![("cluster_queue", "a".into()), ("priority_class", "high".into())];
+    assert_eq!(samples[0], MetricSample::new(labels, MetricValue::Number(2.0)));
     let MetricValue::Histogram { buckets, count, .. } =
         &metrics.samples(row("kueue_ready_wait_time_seconds"))[0].value
     else {
@@ -224,14 +224,16 @@ fn cohorts_count_all_reservations_below_them_until_they_are_gone() {
     for cohort in ["pool", "root"] {
         assert_eq!(number(&q, "kueue_cohort_subtree_admitted_workloads_total", cohort), None, "{cohort}");
     }
+    let admitted = |q: &Queueing| number(q, "kueue_cohort_subtree_admitted_active_workloads", "pool");
+    assert_eq!(admitted(&q), None);
     assert_eq!(number(&q, "kueue_cohort_subtree_resource_reservations", "pool"), Some(5.0));
     // Its quota is told again when one of its ClusterQueues changes.
     let quota = |q: &Queueing| number(q, "kueue_cohort_subtree_quota", "pool");
     assert_eq!(quota(&q), None);
     let changed = cluster_queue("c1", "pool", 8000, None, false);
     q.handle(now(), Event::ClusterQueueUpsert(Box::new(changed)));
-    settle(&mut q, Vec::new());
-    assert_eq!(quota(&q), Some(9.0));
+    settle(&mut q, vec![workload(3, 1, 0, 1000)]);
+    assert_eq!((quota(&q), admitted(&q)), (Some(9.0), Some(3.0)));
 }
 
 #[test]
@@ -255,4 +257,71 @@ fn evictions_that_others_end_are_timed_too() {
     q.handle(now(), Event::WorkloadUpsert(Box::new(job.clone())));
     q.handle(now(), Event::WorkloadUpsert(Box::new(job)));
     assert_eq!(number(&q, name, "Preempted"), Some(1.0));
+}
+
+/// All samples of a metric as text, with values of labels in their order.
+fn lines(q: &Queueing, name: &str) -> Vec<String> {
+    let families = q.metrics();
+    let family = families.iter().find(|f| f.name == name).unwrap();
+    let line = |s: &MetricSample| {
+        let labels: Vec<String> = s.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        let n = match s.value {
+            MetricValue::Number(n) => n,
+            MetricValue::Histogram { count, .. } => count as f64,
+        };
+        format!("{} {n}", labels.join(","))
+    };
+    family.samples.iter().map(line).collect()
+}
+
+#[test]
+fn custom_labels_follow_gauges_and_stay_with_counters() {
+    let label = |name: &str, source, tracked: &[&str]| CustomLabel {
+        name: name.into(),
+        source,
+        annotation: false,
+        key: name.into(),
+        tracked: tracked.iter().map(|t| (*t).to_owned()).collect(),
+    };
+    let kind = label("kind", LabelSource::Workload, &["k1"]);
+    let custom_labels = vec![
+        kind.clone(),
+        label("team", LabelSource::ClusterQueue, &[]),
+        label("site", LabelSource::Cohort, &[]),
+        label("user", LabelSource::LocalQueue, &[]),
+    ];
+    let mut q = two_queues(Config { custom_labels, ..Config::default() });
+    let queue = |team: &str| {
+        let mut queue = cluster_queue("c0", "pool", 3000, None, false);
+        queue.metric_labels = vec![team.into()];
+        Event::ClusterQueueUpsert(Box::new(queue))
+    };
+    q.handle(now(), queue("red"));
+    let mut jobs = vec![workload(1, 0, 0, 1000), workload(2, 0, 0, 1000), workload(3, 0, 0, 90_000)];
+    jobs[0].metric_labels = vec![kind.value(Some("k1"))];
+    jobs[1].metric_labels = vec![kind.value(Some("k2"))];
+    jobs[2].metric_labels = vec![kind.value(None)];
+    settle(&mut q, jobs);
+    let untracked = "kueue.x-k8s.io/_UNTRACKED_VALUE_";
+    let admitted = |team: &str| {
+        let of = |kind: &str| format!("cluster_queue=c0,custom_team={team},custom_kind={kind} 1");
+        vec![of("k1"), of(untracked)]
+    };
+    assert_eq!(lines(&q, "kueue_admitted_active_workloads"), admitted("red"));
+    let waits = format!("cluster_queue=c0,status=inadmissible,custom_team=red,custom_kind={untracked} 1");
+    assert_eq!(lines(&q, "kueue_pending_workloads"), [waits]);
+    let local = |kind: &str| format!("name=l0,namespace=n,priority_class=,custom_user=,custom_kind={kind} 1");
+    assert_eq!(lines(&q, "kueue_local_queue_admitted_workloads_total"), [local("k1"), local(untracked)]);
+    q.handle(now(), queue("blue"));
+    assert_eq!(lines(&q, "kueue_admitted_active_workloads"), admitted("blue"));
+    let total = ["cluster_queue=c0,priority_class=,custom_team=red 2"];
+    assert_eq!(lines(&q, "kueue_admitted_workloads_total"), total);
+    let below = lines(&q, "kueue_cohort_subtree_admitted_active_workloads");
+    assert_eq!(below[1], "cohort=pool,custom_team=blue 2", "{below:?}");
+    assert_eq!(
+        lines(&q, "kueue_cohort_info")[0],
+        "cohort=pool,parent_cohort=root,root_cohort=root,custom_site= 1"
+    );
+    q.handle(now(), Event::ClusterQueueDelete("c0".into()));
+    assert!(lines(&q, "kueue_admitted_workloads_total").is_empty());
 }

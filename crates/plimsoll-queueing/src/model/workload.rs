@@ -275,6 +275,8 @@ pub struct Workload {
     pub priority_class: String,
     /// LocalQueue, possibly empty.
     pub queue: String,
+    /// Values of the custom labels of metrics that count it ([`crate::Config::custom_labels`]).
+    pub metric_labels: Vec<String>,
     /// `spec.active`.
     pub active: bool,
     /// `spec.maximumExecutionTimeSeconds`.

@@ -95,17 +95,15 @@ impl JobMetrics {
     pub fn families(&self) -> Vec<MetricFamily> {
         let family = |name, help, samples| MetricFamily { name, help, kind: MetricKind::Histogram, samples };
         self.with(|s| {
-            let made = s
-                .made
-                .iter()
-                .map(|(kind, h)| MetricSample { labels: vec![("job_kind", kind.clone())], value: h.value() });
-            let freed = s.freed.iter().map(|((gate, queue, group), h)| MetricSample {
-                labels: vec![
+            let made =
+                s.made.iter().map(|(kind, h)| MetricSample::new(vec![("job_kind", kind.clone())], h.value()));
+            let freed = s.freed.iter().map(|((gate, queue, group), h)| {
+                let labels = vec![
                     ("cluster_queue", queue.clone()),
                     ("is_group", group.to_string()),
                     ("name", (*gate).to_owned()),
-                ],
-                value: h.value(),
+                ];
+                MetricSample::new(labels, h.value())
             });
             vec![
                 family(

@@ -153,7 +153,7 @@ fn own(role: Role) -> Vec<MetricFamily> {
         name,
         help,
         kind: MetricKind::Gauge,
-        samples: vec![MetricSample { labels, value: MetricValue::Number(value) }],
+        samples: vec![MetricSample::new(labels, MetricValue::Number(value))],
     };
     let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
     let leads = if role == Role::Follower { 0.0 } else { 1.0 };
@@ -171,10 +171,8 @@ fn own(role: Role) -> Vec<MetricFamily> {
 /// How often tasks were started again.
 fn restarts(supervisors: &[Supervisor]) -> MetricFamily {
     let all = supervisors.iter().flat_map(Supervisor::restarts);
-    let sample = |(task, n): (String, u64)| MetricSample {
-        labels: vec![("task", task)],
-        value: MetricValue::Number(n as f64),
-    };
+    let sample =
+        |(task, n): (String, u64)| MetricSample::new(vec![("task", task)], MetricValue::Number(n as f64));
     MetricFamily {
         name: "plimsoll_task_restarts_total",
         help: "Tasks that panicked and were started again",

@@ -110,10 +110,11 @@ impl Observer {
 
     /// Queueing's metrics that need a clock.
     pub fn queueing_families(&self) -> Vec<MetricFamily> {
-        let samples = self.cycles.iter().zip(["success", "inadmissible"]).map(|(h, result)| MetricSample {
-            labels: vec![("result", result.to_owned())],
-            value: h.value(),
-        });
+        let samples = self
+            .cycles
+            .iter()
+            .zip(["success", "inadmissible"])
+            .map(|(h, result)| MetricSample::new(vec![("result", result.to_owned())], h.value()));
         vec![MetricFamily {
             name: "kueue_admission_attempt_duration_seconds",
             help: "How long attempts to admit workloads took, one per scheduling cycle",
@@ -271,11 +272,8 @@ impl Observer {
 
     /// All families, sorted by name.
     pub fn families(&self, pending: QueueCounts) -> Vec<MetricFamily> {
-        let number = |labels: Vec<(&'static str, String)>, n: u64| MetricSample {
-            labels,
-            value: MetricValue::Number(n as f64),
-        };
-        let whole = |h: &Histogram| vec![MetricSample { labels: Vec::new(), value: h.value() }];
+        let number = |labels, n: u64| MetricSample::new(labels, MetricValue::Number(n as f64));
+        let whole = |h: &Histogram| vec![MetricSample::new(Vec::new(), h.value())];
         let family = |name, help, kind, samples| MetricFamily { name, help, kind, samples };
         let result = |(outcome, profile): &(Outcome, Box<str>)| {
             vec![("profile", profile.to_string()), ("result", outcome.word().to_owned())]
@@ -290,12 +288,11 @@ impl Observer {
             ("unschedulable", pending.unschedulable),
         ];
         let pods = queues.map(|(queue, n)| number(vec![("queue", queue.into())], n as u64));
-        let sli = self.sli.iter().map(|(attempts, h)| MetricSample {
-            labels: vec![("attempts", attempts.to_string())],
-            value: h.value(),
-        });
-        let durations =
-            self.attempts.iter().map(|(k, (_, h))| MetricSample { labels: result(k), value: h.value() });
+        let sli = self
+            .sli
+            .iter()
+            .map(|(attempts, h)| MetricSample::new(vec![("attempts", attempts.to_string())], h.value()));
+        let durations = self.attempts.iter().map(|(k, (_, h))| MetricSample::new(result(k), h.value()));
         use MetricKind::{Counter, Gauge, Histogram as H};
         vec![
             family(

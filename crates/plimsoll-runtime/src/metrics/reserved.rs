@@ -7,7 +7,7 @@ use plimsoll_scheduler::Scheduler;
 pub fn families(scheduler: &Scheduler) -> Vec<MetricFamily> {
     let (places, workloads, since) = scheduler.reserved_places();
     let gauge = |name, help, value: Option<f64>| {
-        let sample = |value| MetricSample { labels: Vec::new(), value: MetricValue::Number(value) };
+        let sample = |value| MetricSample::new(Vec::new(), MetricValue::Number(value));
         MetricFamily { name, help, kind: MetricKind::Gauge, samples: value.map(sample).into_iter().collect() }
     };
     vec![

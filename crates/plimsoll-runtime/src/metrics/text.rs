@@ -34,7 +34,7 @@ fn number(value: f64) -> String {
 
 fn line(out: &mut String, name: &str, sample: &MetricSample, more: &[(&str, &str)], value: &str) {
     out.push_str(name);
-    let own = sample.labels.iter().map(|(k, v)| (*k, v.as_str()));
+    let own = sample.labels.iter().map(|(k, v)| (k.as_ref(), v.as_str()));
     for (i, (key, text)) in own.chain(more.iter().copied()).enumerate() {
         out.push(if i == 0 { '{' } else { ',' });
         let _ = write!(out, "{key}=\"{}\"", escaped(text, true));
@@ -81,9 +81,8 @@ mod tests {
 
     #[test]
     fn the_format_is_prometheus() {
-        let sample = |labels: &[(&'static str, &str)], value| MetricSample {
-            labels: labels.iter().map(|(k, v)| (*k, (*v).to_owned())).collect(),
-            value,
+        let sample = |labels: &[(&'static str, &str)], value| {
+            MetricSample::new(labels.iter().map(|(k, v)| (*k, (*v).to_owned())).collect(), value)
         };
         let histogram = MetricValue::Histogram { buckets: vec![(0.5, 1), (1.0, 3)], sum: 2.25, count: 4 };
         let families = [
