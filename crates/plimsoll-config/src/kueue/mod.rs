@@ -334,7 +334,11 @@ fn wait_for_pods_ready(
         return;
     }
     let default = Duration::from_seconds(if old { 300 } else { 1800 });
-    let timeout = errors.duration("waitForPodsReady.timeout", raw.timeout.as_ref()).unwrap_or(default);
+    // In v1beta2 0s stands for the default (Kueue's `defaults.go`).
+    let timeout = errors
+        .duration("waitForPodsReady.timeout", raw.timeout.as_ref())
+        .filter(|t| old || *t > Duration::ZERO)
+        .unwrap_or(default);
     let recovery = errors.duration("waitForPodsReady.recoveryTimeout", raw.recovery_timeout.as_ref());
     let seconds = |v: Option<i32>, default: i64| Duration::from_seconds(v.map_or(default, i64::from));
     for (name, v) in [
@@ -351,7 +355,7 @@ fn wait_for_pods_ready(
         timeout,
         recovery_timeout: match recovery {
             Some(d) => Some(d).filter(|d| *d > Duration::ZERO),
-            None => (!old).then_some(timeout),
+            None => Some(timeout),
         },
         block_admission: raw.block_admission.unwrap_or(old),
         backoff_limit: requeuing.and_then(|r| r.backoff_limit_count),

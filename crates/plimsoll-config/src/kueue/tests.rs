@@ -21,9 +21,10 @@ fn defaults_differ_by_version() {
     let old = with(OLD, "waitForPodsReady:\n  enable: true\nqueueVisibility: {}\n").expect("an old file");
     let wait = old.queueing.wait_for_pods_ready.expect("switched on");
     assert_eq!((wait.timeout, wait.block_admission), (Duration::from_seconds(300), true));
-    let off = "waitForPodsReady:\n  recoveryTimeout: 0s\n";
+    assert_eq!(wait.recovery_timeout, Some(wait.timeout));
+    let off = "waitForPodsReady:\n  recoveryTimeout: 0s\n  timeout: 0s\n";
     let wait = with(HEAD, off).expect("valid").queueing.wait_for_pods_ready.expect("on");
-    assert_eq!(wait.recovery_timeout, None);
+    assert_eq!((wait.recovery_timeout, wait.timeout), (None, Duration::from_seconds(1800)));
 }
 
 #[test]

@@ -204,8 +204,10 @@ fn submitter_resources() -> Value {
 fn job_templates(job: &Value) -> Vec<PodTemplate> {
     let mut templates = groups(job, &JOB);
     if submission_mode(job) == "K8sJobMode" {
-        let image = JOB.spec(job).pointer("/headGroupSpec/template/spec/containers/0/image");
-        let container = json!({"name": SUBMITTER.1, "image": image.unwrap_or(&Value::Null), "resources": submitter_resources()});
+        let mut container = json!({"name": SUBMITTER.1, "resources": submitter_resources()});
+        if let Some(image) = JOB.spec(job).pointer("/headGroupSpec/template/spec/containers/0/image") {
+            json::set(&mut container, &["image"], image.clone());
+        }
         templates.push(PodTemplate {
             podset: SUBMITTER.0.into(),
             count: 1,

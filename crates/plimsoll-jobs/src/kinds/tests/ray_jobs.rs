@@ -56,8 +56,11 @@ fn a_ray_job_is_submitted_by_a_job_of_its_own() {
     assert_eq!(counts(&RAY_JOB, &object), want);
     lives(&RAY_JOB, &object);
 
-    // KubeRay's default where there is no template: with the head's image.
+    // KubeRay's default where there is no template: with the head's image. A null would not come back from the API server,
+    // and the workload would not match.
     object["spec"].as_object_mut().unwrap().remove("submitterPodTemplate");
+    let pod_sets = table_job(&RAY_JOB, &object).pod_sets();
+    assert!(pod_sets[2]["template"]["spec"]["containers"][0].get("image").is_none());
     object["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["image"] =
         json!("ray:2");
     let job = table_job(&RAY_JOB, &object);
