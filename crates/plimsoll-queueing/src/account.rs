@@ -368,6 +368,9 @@ impl Queueing {
         if pending.sticky == Some(id) {
             pending.sticky = None;
         }
+        if pending.preemptor.is_some_and(|(known, _)| known == id) {
+            pending.preemptor = None;
+        }
         self.touch(cq, lq);
     }
 

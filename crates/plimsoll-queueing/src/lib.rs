@@ -50,6 +50,8 @@ mod policy_tests;
 mod preemption_gates;
 mod preemption_rounds;
 #[cfg(test)]
+mod preemptor_tests;
+#[cfg(test)]
 mod properties;
 mod quota;
 mod reconcile;

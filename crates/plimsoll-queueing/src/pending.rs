@@ -88,6 +88,8 @@ pub(crate) struct Pending {
     stopped: BTreeMap<SchedulingHashId, Stopped>,
     /// The workload that waits for its victims to go and therefore stays first.
     pub(crate) sticky: Option<WorkloadId>,
+    /// The workload that preempted others last and still waits, with the generation that did (Kueue `preemptorWorkload`).
+    pub(crate) preemptor: Option<(WorkloadId, i64)>,
 }
 
 impl Pending {

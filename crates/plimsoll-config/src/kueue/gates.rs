@@ -102,7 +102,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("MultiKueueManagerQuotaAutomation", false, Fixed),
     ("KueueDRAIntegrationConsumableCapacity", false, Fixed),
     ("SchedulerLibraryIntegration", false, Fixed),
-    ("PrioritizePreemptorWorkloads", false, Fixed),
+    ("PrioritizePreemptorWorkloads", false, Works),
 ];
 
 /// A gate that needs another one.
@@ -209,6 +209,7 @@ fn set_engine(gates: &mut Gates, name: &str, on: bool) {
         "KueueDRAIntegrationPartitionableDevices" => gates.device_counters = on,
         "KueueDRARejectWorkloadsWhenDRADisabled" => gates.device_refusal = on,
         "PartialAdmission" => gates.partial_admission = on,
+        "PrioritizePreemptorWorkloads" => gates.prioritize_preemptors = on,
         "PrioritySortingWithinCohort" => gates.priority_sorting_within_cohort = on,
         "ReclaimablePods" => gates.reclaimable_pods = on,
         "RecomputeAssignmentUponPreemptionTargetsOverlap" => gates.recompute_on_overlap = on,

@@ -39,6 +39,13 @@ impl EntryOrder for FairSharingOrder {
 }
 
 impl Cycle<'_> {
+    /// Whether an entry goes first because it waits for those that it preempted (gate `PrioritizePreemptorWorkloads`).
+    pub(super) fn preempts_first(&self, e: &Entry) -> bool {
+        let generation = self.state.wl(e.id).map(|w| w.obj.generation);
+        self.state.config.gates.prioritize_preemptors
+            && generation.is_some_and(|g| self.state.cq(e.cq).pending.preemptor == Some((e.id, g)))
+    }
+
     /// All entries: less borrowing first, then higher priority, then older.
     pub(super) fn classical_order(&self, entries: &[Entry]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..entries.len()).collect();
@@ -51,7 +58,7 @@ impl Cycle<'_> {
                 let (order, score) = w.ruled_order();
                 (order, std::cmp::Reverse(priority), score, self.state.queue_order_timestamp(&w.obj))
             });
-            (e.second.is_none(), borrowing.unwrap_or(0), age)
+            (e.second.is_none(), !self.preempts_first(e), borrowing.unwrap_or(0), age)
         });
         order
     }
@@ -155,6 +162,10 @@ impl Cycle<'_> {
     }
 
     fn fairer(&self, a: &Entry, a_share: &Share, b: &Entry, b_share: &Share) -> bool {
+        let (first, other) = (self.preempts_first(a), self.preempts_first(b));
+        if first != other {
+            return first;
+        }
         if self.state.config.gates.fair_prioritize_non_borrowing {
             let (x, y) = (a_share.is_borrowing_on(a.usage()), b_share.is_borrowing_on(b.usage()));
             if x != y {

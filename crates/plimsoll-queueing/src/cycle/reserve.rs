@@ -36,7 +36,8 @@ impl Cycle<'_> {
     /// Reserves capacity for a workload that would have to preempt but has no candidates, so that
     /// borrowers don't take it first (Kueue `reserveCapacityForUnreclaimablePreempt`). Not needed where it can always be reclaimed.
     pub(super) fn reserve_capacity_for_unreclaimable_preemption(&mut self, e: &Entry) {
-        if self.state.cq(e.cq).rules.preemption.reclaim_within_cohort == PreemptionPolicy::Any {
+        let reclaims = self.state.cq(e.cq).rules.preemption.reclaim_within_cohort == PreemptionPolicy::Any;
+        if reclaims && !self.preempts_first(e) {
             return;
         }
         let (Some(node), Some(a)) = (self.state.cq(e.cq).node, &e.assignment) else { return };
