@@ -261,14 +261,8 @@ fn group_workload(
     json::set(&mut wl, &["metadata", "labels", names::JOB_UID], json!(json::uid(object)));
     // Its pods have no label that bounds their time, and they decide.
     json::remove(&mut wl, &["spec", "maximumExecutionTimeSeconds"]);
-    let gvk = format!("{}, Kind={}", resource.api_version, resource.kind);
-    for (key, value) in
-        [(names::IS_GROUP, "true"), (OWNER_KIND, gvk.as_str()), (OWNER_NAME, json::name(object))]
-    {
-        json::set(&mut wl, &["metadata", "annotations", key], json!(value));
-    }
-    let owner = workload::owner(resource.api_version, resource.kind, object, false);
-    json::set(&mut wl, &["metadata", "ownerReferences"], json!([owner]));
+    json::set(&mut wl, &["metadata", "annotations", names::IS_GROUP], json!("true"));
+    own(of, object, &mut wl);
     match workload::priority(object, None, pod_sets, env) {
         Ok(priority) => workload::set_priority(&mut wl, &priority),
         Err(message) => {
@@ -279,15 +273,31 @@ fn group_workload(
     Ok(wl)
 }
 
+/// Makes the object an owner of a workload.
+fn own(of: &Integration, object: &Value, wl: &mut Value) {
+    let resource = of.resource;
+    let kind = format!("{}, Kind={}", resource.api_version, resource.kind);
+    for (key, value) in [(OWNER_KIND, kind.as_str()), (OWNER_NAME, json::name(object))] {
+        json::set(wl, &["metadata", "annotations", key], json!(value));
+    }
+    let mut owners = json::list(wl, &["metadata", "ownerReferences"]).to_vec();
+    owners.push(workload::owner(resource.api_version, resource.kind, object, false));
+    json::set(wl, &["metadata", "ownerReferences"], Value::Array(owners));
+}
+
 /// Creates a workload.
 fn create(of: &Integration, object: &Value, wl: Value) -> Plan {
     let text = format!("Created Workload: {}/{}", json::namespace(&wl), json::name(&wl));
     vec![Write::Create(WORKLOADS, wl), event(of.resource, object, false, "CreatedWorkload", &text)]
 }
 
-/// Gives a workload the queue and the admission gates of its object.
+/// Gives a workload the queue and the admission gates of its object, and makes that its owner.
 fn follow(of: &Integration, object: &Value, wl: &Value) -> Plan {
     let mut new = wl.clone();
+    let owns = |owner: &Value| owner["uid"] == json::uid(object);
+    if !json::list(wl, &["metadata", "ownerReferences"]).iter().any(owns) {
+        own(of, object, &mut new);
+    }
     let gates = |o: &Value| json::annotation(o, names::GATED_BY).unwrap_or_default().to_owned();
     let wanted = gates(object);
     let path = ["metadata", "annotations", names::GATED_BY];

@@ -91,8 +91,12 @@ pub(super) fn of_pod(pod: &Value) -> Option<&str> {
     (owner["apiVersion"] == STATEFUL_SETS.api_version).then(|| json::text(owner, &["name"]))
 }
 
-fn name_of_workload(set: &Value) -> String {
-    workload_name(STATEFUL_SETS.kind, STATEFUL_SETS.group(), json::name(set), json::uid(set))
+/// Name of its workload; older versions of Kueue made it without the UID, and such a workload is kept (Kueue `findWorkload`).
+fn name_of_workload(set: &Value, env: Env<'_>) -> String {
+    let named = |uid| workload_name(STATEFUL_SETS.kind, STATEFUL_SETS.group(), json::name(set), uid);
+    let exists = |name: &String| env.objects.get(Kind::Workload, json::namespace(set), name).is_some();
+    let (name, old) = (named(json::uid(set)), named(""));
+    if !exists(&name) && exists(&old) { old } else { name }
 }
 
 /// Makes a pod a member of its set's group (Kueue `statefulset_pod_reconciler.go`).
@@ -105,7 +109,7 @@ pub(super) fn join(pod: &Value, env: Env<'_>) -> Plan {
         return Plan::new();
     }
     let of = Membership {
-        group: &name_of_workload(&set),
+        group: &name_of_workload(&set, env),
         size: replicas(&set),
         role: POD_SET,
         labels: &QUEUE_LABELS,
@@ -134,7 +138,7 @@ fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
     if is_anothers(&set) || json::deleting(&set) || !managed {
         return Plan::new();
     }
-    let group = name_of_workload(&set);
+    let group = name_of_workload(&set, env);
     let pods = env.objects.pods_of_group(namespace, &group);
     let mut plan = sync_queue(&set, &pods);
     plan.extend(pods.iter().filter_map(|pod| ungate_replaced(pod, env)));

@@ -138,6 +138,27 @@ fn a_stateful_set_has_one_workload_for_all_pods() {
     assert!(matches!(reconcile(&key, fixture.env(NOW)).as_slice(), [Write::Delete { .. }]));
 }
 
+/// A workload that Kueue made before names had the UID in them is taken over.
+#[test]
+fn a_set_keeps_the_workload_that_has_its_old_name() {
+    let mut fixture = Fixture::default();
+    let key = Key::job(config::STATEFUL_SET, "ns", "db");
+    fixture.put(Kind::StatefulSet, set(3));
+    let plan = reconcile(&key, fixture.env(NOW));
+    let mut wl = with_uid(created(&plan)[0]);
+    let old = plimsoll_api::kueue::workload_name("StatefulSet", "apps", "db", "");
+    json::set(&mut wl, &["metadata", "name"], json!(old));
+    let owners = wl["metadata"]["ownerReferences"].clone();
+    json::remove(&mut wl, &["metadata", "ownerReferences"]);
+    fixture.put(Kind::Workload, wl);
+    let plan = reconcile(&key, fixture.env(NOW));
+    assert_eq!(body(plan.first())["metadata"]["ownerReferences"], owners);
+    assert_eq!(plan.len(), 1, "{plan:?}");
+    fixture.put(Kind::Pod, pod("db-0", config::STATEFUL_SET, ("apps/v1", "StatefulSet", "db")));
+    let plan = reconcile(&Key::job(config::POD, "ns", "db-0"), fixture.env(NOW));
+    assert_eq!(body(plan.first())["metadata"]["annotations"][GROUP], old);
+}
+
 /// A gated pod of the revision that a rolling update replaces is let go.
 #[test]
 fn pods_that_are_replaced_are_let_go() {
