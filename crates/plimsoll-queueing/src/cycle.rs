@@ -125,6 +125,8 @@ pub(crate) struct Cycle<'a> {
     admitted: usize,
     /// Whether a workload was admitted while no other one's pods were awaited; kept with `blockAdmission` only.
     admitted_without_ready_pods: bool,
+    /// The first workload that has to wait for them, with `blockAdmission`.
+    blocked: Option<WorkloadId>,
     /// Searches for victims of the present nomination.
     searches: Option<Vec<CachedSearch>>,
     /// [`Head::unreclaimable`] of the present nomination.
@@ -170,6 +172,7 @@ impl<'a> Cycle<'a> {
             reserved: Vec::new(),
             admitted: 0,
             admitted_without_ready_pods: false,
+            blocked: None,
             searches: None,
             unreclaimable: Vec::new(),
             skips: Vec::new(),
@@ -200,6 +203,7 @@ impl<'a> Cycle<'a> {
             still_inadmissible: self.still_inadmissible,
             lowest_priorities: self.lowest_priorities,
             decisions,
+            blocked: self.blocked,
             skips: self.skips,
             recomputations: self.recomputations,
             nodes: NodesPlan { failed: self.failed, claims: self.claims, changed: self.nodes_changed },
@@ -375,6 +379,7 @@ impl<'a> Cycle<'a> {
             return false;
         }
         self.withdraw_nodes(e);
+        self.blocked = self.blocked.or(Some(e.id));
         // Kueue waits within the cycle and then admits as assigned (`waitForPodsReadyIfNeeded`): the next try must find
         // the same flavor, not the one after it.
         e.skip(false, "waiting for all admitted workloads to be in PodsReady condition");

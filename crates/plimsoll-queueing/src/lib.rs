@@ -360,6 +360,8 @@ pub struct Queueing {
     attempts: AdmissionAttempts,
     last_write: u64,
     metrics: Metrics,
+    /// The workload that the last cycle would have admitted, had the pods of all admitted ones been ready.
+    waits_for_pods: Option<WorkloadId>,
     dependencies: Dependencies,
     run_windows: RunWindows,
     slices: Slices,
@@ -404,6 +406,7 @@ impl Queueing {
             attempts: AdmissionAttempts::default(),
             last_write: 0,
             metrics: Metrics::new(custom),
+            waits_for_pods: None,
             dependencies: Dependencies::default(),
             run_windows: RunWindows::default(),
             slices: Slices::default(),

@@ -500,6 +500,46 @@ fn admission_waits_for_ready_pods() {
     assert!(has(&run(&mut q, 101), "w1", "Admitted", "Admitted"));
 }
 
+/// The workload that waited for ready pods is admitted, also when one of a higher priority has come to another queue.
+#[test]
+fn who_waited_for_ready_pods_goes_first() {
+    let rules = WaitForPodsReady {
+        timeout: Duration::from_seconds(1000),
+        recovery_timeout: None,
+        block_admission: true,
+        backoff_limit: None,
+        backoff_base: Duration::from_seconds(60),
+        backoff_max: Duration::from_seconds(3600),
+    };
+    for fair_sharing in [None, Some(FairSharing::default())] {
+        let config = Config { wait_for_pods_ready: Some(rules.clone()), fair_sharing, ..Config::default() };
+        let mut q = small_world(config, 1);
+        for i in 1..3 {
+            for e in queue(i, 9, None, false) {
+                q.handle(Time::from_seconds(100), e);
+            }
+        }
+        assert!(has(&run(&mut q, 100), "w0", "Admitted", "Admitted"));
+        for (i, priority) in [(1, 0), (2, 9)] {
+            q.handle(
+                Time::from_seconds(101),
+                Event::WorkloadUpsert(Box::new(workload(i, i, priority, 1000))),
+            );
+            assert!(has(&run(&mut q, 101), &format!("w{i}"), "QuotaReserved", "WaitingForPodsReady"));
+        }
+        let mut ready = q.workloads.iter().next().map(|(_, w)| (*w.obj).clone()).expect("there");
+        ready.version += 1;
+        ready.status.conditions.push(Condition {
+            kind: cond::PODS_READY.into(),
+            status: true,
+            ..Condition::default()
+        });
+        q.handle(Time::from_seconds(102), Event::WorkloadUpsert(Box::new(ready)));
+        let seen = run(&mut q, 102);
+        assert!(has(&seen, "w1", "Admitted", "Admitted") && !has(&seen, "w2", "Admitted", "Admitted"));
+    }
+}
+
 /// Kueue finds a ClusterQueue by way of the LocalQueue, and a stopped LocalQueue leads nowhere: draining the
 /// ClusterQueue doesn't reach what came through a LocalQueue on hold.
 #[test]

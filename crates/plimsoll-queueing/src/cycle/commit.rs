@@ -30,6 +30,7 @@ impl Queueing {
         if idle {
             return;
         }
+        self.waits_for_pods = plan.blocked;
         if changed.claims_dropped || changed.claim_due {
             self.requeue_awaiting_nodes();
         }

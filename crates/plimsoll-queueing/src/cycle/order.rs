@@ -88,8 +88,12 @@ impl Cycle<'_> {
         }
         // Those that hold their quota come first: their shares don't change.
         let again = left.first().is_some_and(|&i| entries[i].second.is_some());
+        // Kueue waits for ready pods within the cycle, and admits the one that it waited with.
+        let waited = left.iter().find(|&&i| Some(entries[i].id) == self.state.waits_for_pods).copied();
         let winner = if again {
             left[0]
+        } else if let Some(waited) = waited {
+            waited
         } else {
             let order = Arc::clone(&self.strategies.order);
             let turn = order.next(self, entries, left);

@@ -26,6 +26,8 @@ pub(super) struct Plan {
     /// The lowest priority of the workloads that hold quota in a ClusterQueue, where the cycle looked for it.
     pub(super) lowest_priorities: Vec<(ClusterQueueId, Option<i64>)>,
     pub(super) decisions: Vec<Decision>,
+    /// The first workload that waits until the pods of others are ready. It goes first in the next cycle.
+    pub(super) blocked: Option<WorkloadId>,
     /// For every head's ClusterQueue, how many entries needed victims of others.
     pub(super) skips: Vec<(ClusterQueueId, u32)>,
     pub(super) recomputations: Vec<Recomputation>,

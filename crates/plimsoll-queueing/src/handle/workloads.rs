@@ -193,6 +193,7 @@ impl Queueing {
         self.dirty.workloads.remove(&id);
         self.dirty.requeue.remove(&id);
         self.second.forget(id);
+        self.waits_for_pods = self.waits_for_pods.filter(|&w| w != id);
         self.workloads.remove(id);
     }
 }

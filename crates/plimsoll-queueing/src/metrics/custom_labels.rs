@@ -38,8 +38,10 @@ fn subject<'a>(row: &Row, values: &[&'a str]) -> Option<(LabelSource, Cow<'a, st
     if let Some(at) = row.labels.iter().position(queue) {
         return Some((LabelSource::ClusterQueue, Cow::Borrowed(values.get(at)?)));
     }
-    let cohort = row.labels.first() == Some(&"cohort") && row.name != BY_QUEUE_BELOW;
-    cohort.then(|| Some((LabelSource::Cohort, Cow::Borrowed(*values.first()?))))?
+    if row.labels.first() == Some(&"cohort") && row.name != BY_QUEUE_BELOW {
+        return Some((LabelSource::Cohort, Cow::Borrowed(values.first()?)));
+    }
+    None
 }
 
 impl CustomLabels {
