@@ -122,7 +122,7 @@ impl Queueing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Action, Condition, Config, Event, ResourceFlavor};
+    use super::super::{Action, AdmissionFairSharing, Condition, Config, Event, ResourceFlavor};
     use super::*;
     use crate::testing::outside::{Outside, queue};
     use crate::testing::{self as engine, Engine};
@@ -213,5 +213,43 @@ mod tests {
             settle(&mut engine, &mut outside, now.plus(Duration::from_seconds(5)), vec![touched]);
             assert_eq!(outside.version, version);
         }
+    }
+
+    /// Two equal workloads of two LocalQueues that share a ClusterQueue by usage: the one that is skipped says why it waits, too.
+    #[test]
+    fn who_is_skipped_says_why_with_admission_fair_sharing() {
+        let admission_fair_sharing = Some(AdmissionFairSharing {
+            half_life: Duration::from_seconds(1),
+            sampling: Duration::from_seconds(1),
+            weights: Default::default(),
+        });
+        let config =
+            Config { admission_fair_sharing, explain_every: Duration::from_seconds(1), ..Config::default() };
+        let mut engine = Engine::new(config);
+        let mut outside = Outside::new(Vec::new());
+        let flavor = ResourceFlavor { name: "f".into(), ..ResourceFlavor::default() };
+        let mut news = vec![
+            Event::NamespaceUpsert("n".into(), Default::default()),
+            Event::ResourceFlavorUpsert(Box::new(flavor)),
+        ];
+        let [mut cq, first] = queue(0, 10, None, false);
+        let [_, mut second] = queue(1, 10, None, false);
+        if let (Event::ClusterQueueUpsert(cq), Event::LocalQueueUpsert(second)) = (&mut cq, &mut second) {
+            cq.admission_fair_sharing = true;
+            second.cluster_queue = "c0".into();
+        }
+        news.extend([cq, first, second]);
+        news.push(outside.create(0, 0, 10_000));
+        let mut now = Time::from_seconds(100);
+        settle(&mut engine, &mut outside, now, news);
+        let news = vec![outside.create(0, 0, 10_000), outside.create(1, 0, 10_000)];
+        now = now.plus(Duration::from_millis(300));
+        settle(&mut engine, &mut outside, now, news);
+        for _ in 0..80 {
+            now = now.plus(Duration::from_millis(100));
+            settle(&mut engine, &mut outside, now, Vec::new());
+        }
+        let said = |i: usize| outside.workloads[i].status.is_false(cond::QUOTA_RESERVED);
+        assert!(said(1) && said(2), "{:?}", [said(1), said(2)]);
     }
 }
