@@ -128,7 +128,7 @@ impl Metrics {
     /// [`Metrics::count`] for a workload with these values of custom labels.
     fn count_for(&mut self, name: &'static str, labels: &[&str], workload: &[String], n: u64) {
         join(&mut self.key, labels);
-        self.custom.complete(table::find(name), labels, workload, &mut self.key);
+        self.custom.complete(name, labels, workload, &mut self.key);
         let c = entry(self.counters.entry(name).or_default(), &self.key);
         *c = c.saturating_add(n);
     }
@@ -141,7 +141,7 @@ impl Metrics {
     /// [`Metrics::observe`] for a workload with these values of custom labels.
     fn observe_for(&mut self, name: &'static str, labels: &[&str], workload: &[String], value: f64) {
         join(&mut self.key, labels);
-        self.custom.complete(table::find(name), labels, workload, &mut self.key);
+        self.custom.complete(name, labels, workload, &mut self.key);
         let h = entry(self.histograms.entry(name).or_default(), &self.key);
         if h.buckets.is_empty() {
             h.buckets.resize(table::bounds(name).len(), 0);

@@ -36,7 +36,6 @@ impl Queueing {
     /// the end.
     pub fn settle(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
         self.reconcile_state(now);
-        self.explain_due(now);
         self.report(now);
         self.out.drain(..).for_each(emit);
     }
@@ -89,7 +88,6 @@ impl Queueing {
             self.run_cycle(now, nodes);
             self.reconcile_state(now);
         }
-        self.explain_due(now);
         self.report(now);
         self.out.drain(..).for_each(emit);
     }
@@ -125,11 +123,7 @@ impl Queueing {
             self.due.everywhere();
         }
         self.end_waits(now);
-    }
-
-    /// Writes why workloads wait whose turn it is: after the cycle, which may have tried others of their scheduling hash
-    /// again in this step. The rest follows in the next step, so that decisions don't wait for it.
-    fn explain_due(&mut self, now: Time) {
+        // The rest follows in the next step, so that decisions don't wait for it.
         for _ in 0..EXPLAINED_PER_STEP {
             let Some(&(t, id)) = self.timers.explain.first().filter(|(t, _)| *t <= now) else { break };
             self.timers.explain.remove(&(t, id));

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::table::Row;
+use super::table::{self, Row};
 use super::{BETWEEN, ByLabels, Map};
 use crate::config::{CustomLabel, LabelSource};
 
@@ -125,8 +125,11 @@ impl CustomLabels {
     }
 
     /// Appends the custom values to the key of a counter or histogram. `workload`: those of the workload that is counted.
-    pub(super) fn complete(&self, row: Option<&Row>, own: &[&str], workload: &[String], key: &mut String) {
-        let Some(row) = row.filter(|_| !self.labels.is_empty()) else { return };
+    pub(super) fn complete(&self, metric: &str, own: &[&str], workload: &[String], key: &mut String) {
+        if self.labels.is_empty() {
+            return;
+        }
+        let Some(row) = table::find(metric) else { return };
         let of_object = subject(row, own).map_or(Vec::new(), |(source, name)| self.values(source, &name));
         let of_workload = if BY_WORKLOAD.contains(&row.name) { workload } else { &[] };
         for value in of_object.iter().chain(of_workload) {
