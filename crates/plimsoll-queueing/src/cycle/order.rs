@@ -41,9 +41,9 @@ impl EntryOrder for FairSharingOrder {
 impl Cycle<'_> {
     /// Whether an entry goes first because it waits for those that it preempted (gate `PrioritizePreemptorWorkloads`).
     pub(super) fn preempts_first(&self, e: &Entry) -> bool {
-        let generation = self.state.wl(e.id).map(|w| w.obj.generation);
+        let preempted = |generation| self.state.cq(e.cq).pending.preemptor == Some((e.id, generation));
         self.state.config.gates.prioritize_preemptors
-            && generation.is_some_and(|g| self.state.cq(e.cq).pending.preemptor == Some((e.id, g)))
+            && self.state.wl(e.id).is_some_and(|w| preempted(w.obj.generation))
     }
 
     /// All entries: less borrowing first, then higher priority, then older.
@@ -89,7 +89,8 @@ impl Cycle<'_> {
         // Those that hold their quota come first: their shares don't change.
         let again = left.first().is_some_and(|&i| entries[i].second.is_some());
         // Kueue waits for ready pods within the cycle, and admits the one that it waited with.
-        let waited = left.iter().find(|&&i| Some(entries[i].id) == self.state.waits_for_pods).copied();
+        let waits = self.state.waits_for_pods;
+        let waited = waits.and_then(|w| left.iter().copied().find(|&i| entries[i].id == w));
         let winner = if again {
             left[0]
         } else if let Some(waited) = waited {
