@@ -473,22 +473,20 @@ fn a_preempted_workload_that_is_deactivated_can_be_activated() {
     assert!(wl.status.is_true(cond::ADMITTED));
 }
 
-/// With `blockAdmission` one workload is admitted at a time.
-#[test]
-fn admission_waits_for_ready_pods() {
-    let rules = WaitForPodsReady {
+/// `blockAdmission` with time enough.
+fn blocking() -> WaitForPodsReady {
+    WaitForPodsReady {
         timeout: Duration::from_seconds(1000),
         recovery_timeout: None,
         block_admission: true,
         backoff_limit: None,
         backoff_base: Duration::from_seconds(60),
         backoff_max: Duration::from_seconds(3600),
-    };
-    let mut q = small_world(Config { wait_for_pods_ready: Some(rules), ..Config::default() }, 2);
-    let seen = run(&mut q, 100);
-    assert!(
-        has(&seen, "w0", "Admitted", "Admitted") && has(&seen, "w1", "QuotaReserved", "WaitingForPodsReady")
-    );
+    }
+}
+
+/// The pods of the first workload get ready.
+fn pods_get_ready(q: &mut Queueing, second: i64) {
     let mut ready = q.workloads.iter().next().map(|(_, w)| (*w.obj).clone()).expect("there");
     ready.version += 1;
     ready.status.conditions.push(Condition {
@@ -496,23 +494,26 @@ fn admission_waits_for_ready_pods() {
         status: true,
         ..Condition::default()
     });
-    q.handle(Time::from_seconds(101), Event::WorkloadUpsert(Box::new(ready)));
+    q.handle(Time::from_seconds(second), Event::WorkloadUpsert(Box::new(ready)));
+}
+
+/// With `blockAdmission` one workload is admitted at a time.
+#[test]
+fn admission_waits_for_ready_pods() {
+    let mut q = small_world(Config { wait_for_pods_ready: Some(blocking()), ..Config::default() }, 2);
+    let seen = run(&mut q, 100);
+    assert!(
+        has(&seen, "w0", "Admitted", "Admitted") && has(&seen, "w1", "QuotaReserved", "WaitingForPodsReady")
+    );
+    pods_get_ready(&mut q, 101);
     assert!(has(&run(&mut q, 101), "w1", "Admitted", "Admitted"));
 }
 
 /// The workload that waited for ready pods is admitted, also when one of a higher priority has come to another queue.
 #[test]
 fn who_waited_for_ready_pods_goes_first() {
-    let rules = WaitForPodsReady {
-        timeout: Duration::from_seconds(1000),
-        recovery_timeout: None,
-        block_admission: true,
-        backoff_limit: None,
-        backoff_base: Duration::from_seconds(60),
-        backoff_max: Duration::from_seconds(3600),
-    };
     for fair_sharing in [None, Some(FairSharing::default())] {
-        let config = Config { wait_for_pods_ready: Some(rules.clone()), fair_sharing, ..Config::default() };
+        let config = Config { wait_for_pods_ready: Some(blocking()), fair_sharing, ..Config::default() };
         let mut q = small_world(config, 1);
         for i in 1..3 {
             for e in queue(i, 9, None, false) {
@@ -527,14 +528,7 @@ fn who_waited_for_ready_pods_goes_first() {
             );
             assert!(has(&run(&mut q, 101), &format!("w{i}"), "QuotaReserved", "WaitingForPodsReady"));
         }
-        let mut ready = q.workloads.iter().next().map(|(_, w)| (*w.obj).clone()).expect("there");
-        ready.version += 1;
-        ready.status.conditions.push(Condition {
-            kind: cond::PODS_READY.into(),
-            status: true,
-            ..Condition::default()
-        });
-        q.handle(Time::from_seconds(102), Event::WorkloadUpsert(Box::new(ready)));
+        pods_get_ready(&mut q, 102);
         let seen = run(&mut q, 102);
         assert!(has(&seen, "w1", "Admitted", "Admitted") && !has(&seen, "w2", "Admitted", "Admitted"));
     }

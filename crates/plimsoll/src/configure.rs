@@ -20,7 +20,7 @@ use crate::cli::Files;
 const KUEUE_PROCESS: [(&str, &str); 9] = [
     ("webhook", "flags --webhook-port and --webhook-host of plimsoll run"),
     ("leaderElection", "flags --leader-elect… of plimsoll run"),
-    ("metrics", "flag --metrics-bind-address; localQueueMetrics is honoured"),
+    ("metrics", "flag --metrics-bind-address; localQueueMetrics and customLabels are honoured"),
     ("health", "flag --metrics-bind-address"),
     ("pprofBindAddress", ""),
     ("controller", ""),

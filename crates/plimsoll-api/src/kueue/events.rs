@@ -37,6 +37,9 @@ pub fn upsert_event(object: &Value) -> std::result::Result<Option<Event>, Conver
 
 /// Tells an event what the object has for the custom labels of metrics.
 pub fn add_metric_labels(event: &mut Event, object: &Value, labels: &[CustomLabel]) {
+    if labels.is_empty() {
+        return;
+    }
     let meta = &object["metadata"];
     let values = |source: LabelSource| -> Vec<String> {
         let found = |l: &CustomLabel| {

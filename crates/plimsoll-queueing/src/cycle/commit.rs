@@ -302,12 +302,12 @@ impl Queueing {
             wl.continue_flavor_search(e.last_assignment.take());
         }
         let hashing = self.config.gates.equivalence_hashing;
-        let generation = self.wl(e.id).map_or(0, |w| w.obj.generation);
-        let queue = self.cq_mut(e.cq);
-        let best_effort = queue.rules.strategy == QueueingStrategy::BestEffortFifo;
+        let best_effort = self.cq(e.cq).rules.strategy == QueueingStrategy::BestEffortFifo;
         if e.why == RequeueReason::PendingPreemption {
-            queue.pending.sticky = best_effort.then_some(e.id);
-            queue.pending.preemptor = Some((e.id, generation));
+            let generation = self.wl(e.id).map_or(0, |w| w.obj.generation);
+            let pending = &mut self.cq_mut(e.cq).pending;
+            pending.sticky = best_effort.then_some(e.id);
+            pending.preemptor = Some((e.id, generation));
         }
         let at_once = if best_effort {
             matches!(e.why, RequeueReason::FailedAfterNomination | RequeueReason::PendingPreemption)
