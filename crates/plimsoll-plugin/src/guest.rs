@@ -4,7 +4,10 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::{Manifest, Nodes, Permit, Plugin, Pod, Rejection, Texts, encode_charges};
+use crate::{
+    Manifest, Nodes, Permit, Plugin, Pod, PodReader, Rejection, Texts, Workload, decode_flavors,
+    encode_charges,
+};
 
 #[link(wasm_import_module = "plimsoll")]
 unsafe extern "C" {
@@ -226,5 +229,46 @@ impl<P: Plugin> Guest<P> {
             Permit::Reject(why) => u64::from(Self::status(Err(why)).cast_unsigned()) << 32,
         };
         self.with_pod(at, len, answer, 1 << 32)
+    }
+
+    /// Calls `f` for what is encoded: a workload, then flavors.
+    fn with_workload<T>(
+        &self,
+        at: u32,
+        len: u32,
+        f: impl FnOnce(&P, &Manifest, &Workload, &mut PodReader<'_>) -> T,
+        otherwise: T,
+    ) -> T {
+        // SAFETY: the host has written the workload there.
+        let mut reader = PodReader(unsafe { slice::<u8>(at, len) });
+        let run = |plugin: &P, manifest: &Manifest| {
+            let workload = Workload::decode(&mut reader, manifest.workload_requests.len());
+            f(plugin, manifest, &workload.unwrap_or_default(), &mut reader)
+        };
+        self.plugin(run, otherwise)
+    }
+
+    /// Export `workload`.
+    pub fn workload(&self, at: u32, len: u32) -> u64 {
+        let ruling =
+            self.with_workload(at, len, |plugin, _, workload, _| plugin.rule(workload), Default::default());
+        let mut bytes = Vec::new();
+        ruling.encode(&mut bytes);
+        self.give(bytes)
+    }
+
+    /// Export `flavor`.
+    pub fn flavor(&self, at: u32, len: u32) -> u64 {
+        let scores = |plugin: &P, manifest: &Manifest, workload: &Workload, reader: &mut PodReader<'_>| {
+            let flavors = decode_flavors(reader, manifest.flavor_labels.len()).unwrap_or_default();
+            let score = |flavor| plugin.score_flavor(workload, flavor).to_le_bytes();
+            flavors.iter().flat_map(score).collect()
+        };
+        self.give(self.with_workload(at, len, scores, Vec::new()))
+    }
+
+    /// Export `victim`.
+    pub fn victim(&self, at: u32, len: u32) -> i32 {
+        self.with_workload(at, len, |plugin, _, workload, _| plugin.victim_order(workload), 0)
     }
 }

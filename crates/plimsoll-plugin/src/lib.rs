@@ -42,6 +42,7 @@ mod manifest;
 mod pod;
 #[cfg(not(target_arch = "wasm32"))]
 mod table;
+mod workload;
 
 #[cfg(not(target_arch = "wasm32"))]
 pub use kit::{Kit, KitPod, Placed};
@@ -49,6 +50,7 @@ pub use manifest::{Manifest, Normalization};
 pub use pod::{Charge, Pod, PodReader, encode_charges};
 #[cfg(not(target_arch = "wasm32"))]
 pub use table::Table;
+pub use workload::{Flavor, PodSet, Ruling, Workload, decode_flavors, encode_flavors};
 
 /// Why a pod is not scheduled, or not yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +140,23 @@ pub trait Plugin: Sized {
     /// Permit: whether the pod may be bound now.
     fn permit(&self, _pod: &Pod) -> Permit {
         Permit::Allow
+    }
+
+    /// Whether a workload that waits for quota may be admitted, and when it is its turn. Asked when the workload changes.
+    fn rule(&self, _workload: &Workload) -> Ruling {
+        Ruling::default()
+    }
+
+    /// Flavors of a higher score are tried first for a workload, then those that come first in the ClusterQueue. Asked when the
+    /// workload or a flavor changes.
+    fn score_flavor(&self, _workload: &Workload, _flavor: &Flavor) -> i32 {
+        0
+    }
+
+    /// Among candidates for preemption of Kueue's policies those of a lower number are preempted first, whatever their
+    /// priority. Asked when the workload gets quota.
+    fn victim_order(&self, _workload: &Workload) -> i32 {
+        0
     }
 }
 
@@ -249,6 +268,21 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         extern "C" fn permit(at: u32, len: u32) -> u64 {
             GUEST.with(|guest| guest.permit(at, len))
+        }
+
+        #[unsafe(no_mangle)]
+        extern "C" fn workload(at: u32, len: u32) -> u64 {
+            GUEST.with(|guest| guest.workload(at, len))
+        }
+
+        #[unsafe(no_mangle)]
+        extern "C" fn flavor(at: u32, len: u32) -> u64 {
+            GUEST.with(|guest| guest.flavor(at, len))
+        }
+
+        #[unsafe(no_mangle)]
+        extern "C" fn victim(at: u32, len: u32) -> i32 {
+            GUEST.with(|guest| guest.victim(at, len))
         }
     };
 }

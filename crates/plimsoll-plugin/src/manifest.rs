@@ -39,6 +39,10 @@ pub struct Manifest {
     pub reasons: Vec<(String, bool)>,
     /// How raw scores become scores.
     pub normalize: Normalization,
+    /// Resources of workloads.
+    pub workload_requests: Vec<String>,
+    /// Node labels of flavors.
+    pub flavor_labels: Vec<String>,
 }
 
 impl Manifest {
@@ -80,6 +84,38 @@ impl Manifest {
     #[must_use]
     pub fn permits(self) -> Self {
         self.at("permit")
+    }
+
+    /// The plugin vetoes and orders workloads that wait for quota.
+    #[must_use]
+    pub fn rules_workloads(self) -> Self {
+        self.at("workload")
+    }
+
+    /// The plugin scores flavors for workloads that wait for quota.
+    #[must_use]
+    pub fn scores_flavors(self) -> Self {
+        self.at("flavor")
+    }
+
+    /// The plugin orders the candidates for preemption.
+    #[must_use]
+    pub fn orders_victims(self) -> Self {
+        self.at("victim")
+    }
+
+    /// Reads what the pods of workloads request of a resource.
+    #[must_use]
+    pub fn workload_request(mut self, resource: impl Into<String>) -> Self {
+        self.workload_requests.push(resource.into());
+        self
+    }
+
+    /// Reads a node label of flavors.
+    #[must_use]
+    pub fn flavor_label(mut self, key: impl Into<String>) -> Self {
+        self.flavor_labels.push(key.into());
+        self
     }
 
     /// Pods hold something.
@@ -155,10 +191,15 @@ impl Manifest {
             Normalization::Max => "max",
             Normalization::ReverseMax => "reverseMax",
         };
+        // A host from before plugins for workloads knows no such fields.
+        let one = |field: &str, list: &str, names: &[String]| match names {
+            [] => String::new(),
+            names => format!(",\"{field}\":{{\"{list}\":[{}]}}", texts(names)),
+        };
         format!(
             "{{\"points\":[{}],\"charges\":{},\"pod\":{{\"requests\":[{}],\"labels\":[{}],\"name\":{},\"namespace\":{}}},\
              \"node\":{{\"resources\":[{}],\"labels\":[{}],\"numbers\":[{}],\"taints\":{}}},\
-             \"reasons\":[{}],\"normalize\":\"{normalize}\"}}",
+             \"reasons\":[{}],\"normalize\":\"{normalize}\"{}{}}}",
             points.join(","),
             self.charges,
             texts(&self.pod_requests),
@@ -170,6 +211,8 @@ impl Manifest {
             texts(&self.node_numbers),
             self.node_taints,
             reasons.join(","),
+            one("workload", "requests", &self.workload_requests),
+            one("flavor", "labels", &self.flavor_labels),
         )
     }
 }

@@ -39,13 +39,20 @@ pub struct Pod {
 
 const NONE: u32 = u32::MAX;
 
-fn count(n: usize) -> u32 {
+pub(crate) fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(NONE - 1)
 }
 
-fn put_text(out: &mut Vec<u8>, text: &str) {
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend(count(text.len()).to_le_bytes());
     out.extend(text.as_bytes());
+}
+
+pub(crate) fn put_optional(out: &mut Vec<u8>, text: Option<&str>) {
+    match text {
+        Some(text) => put_text(out, text),
+        None => out.extend(NONE.to_le_bytes()),
+    }
 }
 
 /// Encodes charges: their number, then for each the key, the amount and what is used.
@@ -65,12 +72,7 @@ impl Pod {
         out.extend(self.priority.to_le_bytes());
         self.requests.iter().for_each(|r| out.extend(r.to_le_bytes()));
         out.extend(self.node.unwrap_or(NONE).to_le_bytes());
-        for label in &self.labels {
-            match label {
-                Some(text) => put_text(out, text),
-                None => out.extend(NONE.to_le_bytes()),
-            }
-        }
+        self.labels.iter().for_each(|label| put_optional(out, label.as_deref()));
         put_text(out, &self.name);
         put_text(out, &self.namespace);
         encode_charges(&self.charges, out);
@@ -83,7 +85,7 @@ impl Pod {
         let requests = (0..requests).map(|_| reader.number()).collect::<Option<_>>()?;
         let node = Some(reader.word()?).filter(|n| *n != NONE);
         let labels = (0..labels).map(|_| reader.optional_text()).collect::<Option<_>>()?;
-        let (name, namespace) = (reader.optional_text()??, reader.optional_text()??);
+        let (name, namespace) = (reader.text()?, reader.text()?);
         Some(Self { priority, requests, labels, name, namespace, node, charges: reader.charges()? })
     }
 
@@ -104,15 +106,19 @@ impl PodReader<'_> {
         Some(*first)
     }
 
-    fn word(&mut self) -> Option<u32> {
+    pub(crate) fn word(&mut self) -> Option<u32> {
         self.take().map(u32::from_le_bytes)
     }
 
-    fn number(&mut self) -> Option<i64> {
+    pub(crate) fn number(&mut self) -> Option<i64> {
         self.take().map(i64::from_le_bytes)
     }
 
-    fn optional_text(&mut self) -> Option<Option<String>> {
+    pub(crate) fn text(&mut self) -> Option<String> {
+        self.optional_text()?
+    }
+
+    pub(crate) fn optional_text(&mut self) -> Option<Option<String>> {
         let len = self.word()?;
         if len == NONE {
             return Some(None);
@@ -125,8 +131,7 @@ impl PodReader<'_> {
     /// Charges; `None`: they end too early.
     pub fn charges(&mut self) -> Option<Vec<Charge>> {
         let n = self.word()?;
-        let mut one =
-            || Some(Charge { key: self.optional_text()??, amount: self.number()?, used: self.number()? });
+        let mut one = || Some(Charge { key: self.text()?, amount: self.number()?, used: self.number()? });
         // A number that is too large ends at the first that is missing.
         (0..n).map(|_| one()).collect()
     }

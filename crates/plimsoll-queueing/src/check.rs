@@ -28,6 +28,17 @@ impl Queueing {
                     wl.obj.key
                 );
             }
+            let scores = self.flavor_scores(&wl.obj, wl.total_requests());
+            assert!(
+                wl.queued().is_none() || !self.dirty.requeue.is_empty() || *wl.flavor_scores() == *scores,
+                "{}: flavors are scored otherwise",
+                wl.obj.key
+            );
+            assert!(
+                wl.quota().is_none() || wl.victim_order() == self.victim_order(id, wl.total_requests()),
+                "{}: another place among candidates for preemption",
+                wl.obj.key
+            );
         }
         self.check_quota_reservations();
         self.check_dependencies();

@@ -43,6 +43,7 @@ impl Queueing {
             Event::DeviceClassDelete(name) => self.devices.class(&name, None),
             Event::ResourceSliceUpsert(s) => self.devices.slice(&s.name.clone(), Some(*s)),
             Event::ResourceSliceDelete(name) => self.devices.slice(&name, None),
+            Event::PolicyReplaced(policy) => self.replace_policy(policy),
             Event::WorkloadUpsert(w) => self.workload(*w, now),
             Event::WorkloadDelete(key) => self.workload_gone(&key, now),
             Event::WorkloadStopped(key) => self.workload_stopped(&key, false, now),

@@ -90,7 +90,7 @@ pub use model::{
     ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, TargetKind, Topology, TopologyAssignment,
     TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
 };
-pub use policy::{Ruling, WorkloadPolicy};
+pub use policy::{Policies, Ruling, WorkloadPolicy};
 pub use report::{QueueStatus, QuotaCell, QuotaNode, ResourceUsage, Waiting};
 pub use run_windows::{Calendar, Chosen, Hours, OUTSIDE, RunWindow, RunWindowStatus};
 pub use update::WorkloadUpdate;
@@ -174,6 +174,8 @@ pub enum Event {
     ResourceSliceUpsert(Box<plimsoll_state::model::ResourceSlice>),
     /// The ResourceSlice of this name is gone.
     ResourceSliceDelete(String),
+    /// The rules about workloads were replaced: other plugins, or the same with another configuration.
+    PolicyReplaced(Option<Arc<dyn WorkloadPolicy>>),
     /// A Workload was seen or changed.
     WorkloadUpsert(Box<Workload>),
     /// A Workload is gone.

@@ -39,6 +39,9 @@ impl PodSetResources {
     }
 }
 
+/// Scores of flavors that are not 0, by flavor, ascending.
+pub(crate) type FlavorScores = Box<[(FlavorId, i32)]>;
+
 /// What makes two workloads equal to the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SchedulingHash {
@@ -47,6 +50,8 @@ pub(crate) struct SchedulingHash {
     pub(crate) replaces: Option<WorkloadKey>,
     /// Why a rule of the configuration keeps it from being admitted.
     pub(crate) veto: Option<String>,
+    /// In which order rules of the configuration have flavors tried.
+    pub(crate) flavor_scores: FlavorScores,
     /// How long the pods run at most: with it a workload may overtake others (joint admission).
     pub(crate) max_execution_seconds: Option<i32>,
     /// Where that decides which pods or volumes the pods are placed beside.

@@ -63,8 +63,10 @@ impl Queueing {
         if self.ids.columns() > self.tree.columns() {
             self.tree_dirty = true;
         }
+        let victim_order = self.victim_order(id, &total_requests);
         let Some(wl) = self.workloads.get_mut(id) else { return };
         let lq = wl.lq();
+        wl.set_victim_order(victim_order);
         let reservation = self.quota.make(Reservation {
             owner: id,
             cause: Cause::QuotaReserved,

@@ -12,10 +12,10 @@ use super::dependencies::Progress;
 use super::dra::Charge;
 use super::effective::EffectiveWorkload;
 use super::explain::Explanation;
-use super::ids::{ClusterQueueId, FlavorResource, LocalQueueId, SchedulingHashId, WorkloadId};
+use super::ids::{ClusterQueueId, FlavorId, FlavorResource, LocalQueueId, SchedulingHashId, WorkloadId};
 use super::model::{ClusterQueue, LocalQueue, TopologyAssignment, Workload};
 use super::pending::Pending;
-use super::pod_sets::PodSetResources;
+use super::pod_sets::{FlavorScores, PodSetResources};
 use super::policy::Ruling;
 use super::preemption_rounds::PreemptionRounds;
 use super::rules::Rules;
@@ -113,6 +113,8 @@ pub(crate) struct WorkloadInfo {
     last_assignment: Option<LastAssignment>,
     /// Whether nodes are reserved for its pods.
     nodes_reserved: bool,
+    /// Its place among candidates for preemption by rules of the configuration, while it holds quota.
+    victim_order: i32,
 }
 
 /// What a workload asks for, and what is wrong with that.
@@ -126,6 +128,8 @@ pub(crate) struct WorkloadRequest {
     pub(crate) invalid_as_written: Option<String>,
     /// What the configuration's rules say about it, if they say anything.
     pub(crate) ruling: Option<Box<Ruling>>,
+    /// How they score flavors for it.
+    pub(crate) flavor_scores: FlavorScores,
     /// What its claims for devices count as.
     pub(crate) devices: Charge,
 }
@@ -147,12 +151,14 @@ impl WorkloadInfo {
                 invalid: None,
                 invalid_as_written: None,
                 ruling: None,
+                flavor_scores: FlavorScores::default(),
                 devices: Ok(Vec::new()),
             },
             quota: None,
             queued: None,
             last_assignment: None,
             nodes_reserved: false,
+            victim_order: 0,
         }
     }
 
@@ -211,6 +217,20 @@ impl WorkloadInfo {
     pub(crate) fn hold(&mut self, reservation: ReservationId, total_requests: Vec<PodSetResources>) {
         self.quota = Some(reservation);
         self.request.total_requests = total_requests;
+    }
+
+    /// Its place among candidates for preemption, before its priority: lower numbers are preempted first.
+    pub(crate) fn victim_order(&self) -> i32 {
+        self.victim_order
+    }
+
+    pub(crate) fn set_victim_order(&mut self, order: i32) {
+        self.victim_order = order;
+    }
+
+    /// How rules of the configuration score flavors for it.
+    pub(crate) fn flavor_scores(&self) -> &[(FlavorId, i32)] {
+        &self.request.flavor_scores
     }
 
     /// Its reservation ends.

@@ -5,12 +5,13 @@
 //! Until then it keeps the state up to date, so that the first decision finds it built.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use plimsoll_client::{Supervisor, fault};
 use plimsoll_engine::{Action, Engine, EngineConfig, Event};
-use plimsoll_queueing::{AdmissionAttempts, MetricFamily, Page, PendingWorkload, QueueName};
+use plimsoll_queueing::{AdmissionAttempts, MetricFamily, Page, PendingWorkload, QueueName, WorkloadPolicy};
 use plimsoll_scheduler::Profile;
 use tokio::sync::oneshot;
 
@@ -28,6 +29,15 @@ const GATHER: Duration = Duration::from_micros(500);
 /// Longest sleep when nothing is due.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
+/// What replaces its like in the engine before the next decision.
+#[derive(Debug)]
+pub enum Reload {
+    /// Profiles of placement.
+    Profiles(Vec<Profile>),
+    /// Rules about workloads.
+    Policy(Option<Arc<dyn WorkloadPolicy>>),
+}
+
 enum Input {
     Event(Event),
     Synced,
@@ -35,8 +45,8 @@ enum Input {
     Lead,
     /// A scrape: queueing's metrics, and placement's.
     Metrics(oneshot::Sender<Families>),
-    /// Profiles that replace the present ones, and whom to answer whether they can.
-    Reload(Vec<Profile>, oneshot::Sender<Result<(), String>>),
+    /// Plugins that replace the present ones, and whom to answer whether they can.
+    Reload(Reload, oneshot::Sender<Result<(), String>>),
     /// Workloads that wait in a queue.
     Pending(Asked),
     /// Whether to decide nothing from now on.
@@ -104,11 +114,11 @@ impl Inbox {
         rx
     }
 
-    /// Replaces the profiles before the next decision. The answer says why they can't be replaced; it never comes when the
-    /// engine has ended.
-    pub fn reload(&self, profiles: Vec<Profile>) -> oneshot::Receiver<Result<(), String>> {
+    /// Replaces plugins before the next decision. The answer says why they can't be replaced; it never comes when the engine
+    /// has ended.
+    pub fn reload(&self, reload: Reload) -> oneshot::Receiver<Result<(), String>> {
         let (tx, rx) = oneshot::channel();
-        let _ = self.tx.send(Input::Reload(profiles, tx));
+        let _ = self.tx.send(Input::Reload(reload, tx));
         rx
     }
 
@@ -295,17 +305,11 @@ impl Gathered {
             Input::Synced => self.waiting = self.waiting.saturating_sub(1),
             Input::Lead => self.leads = true,
             Input::Metrics(to) => answer(to, engine, observer),
-            Input::Reload(profiles, to) => {
-                let problem = match engine.scheduler() {
-                    Some(scheduler) => scheduler.reload_problem(&profiles),
-                    None => Some("this process places no pods".to_owned()),
-                };
-                let reloads = problem.is_none();
-                if reloads {
-                    self.events.push(Event::Scheduler(plimsoll_scheduler::Event::Reload(profiles)));
-                }
+            Input::Reload(reload, to) => {
+                let answer = reload_event(reload, engine).map(|event| self.events.push(event));
+                let reloads = answer.is_ok();
                 // The caller may have given up.
-                drop(to.send(problem.map_or(Ok(()), Err)));
+                drop(to.send(answer));
                 return reloads;
             }
             Input::Pending(asked) => self.asked.push(asked),
@@ -340,4 +344,22 @@ fn answer(to: oneshot::Sender<Families>, engine: &Engine, observer: &Observer) {
     let place = place.unwrap_or_default();
     // The caller may have given up.
     let _ = to.send((queueing, place));
+}
+
+/// What tells the engine of a reload.
+///
+/// # Errors
+/// Why the plugins can't be replaced.
+fn reload_event(reload: Reload, engine: &Engine) -> Result<Event, String> {
+    match (reload, engine.scheduler(), engine.queueing()) {
+        (Reload::Profiles(profiles), Some(scheduler), _) => match scheduler.reload_problem(&profiles) {
+            None => Ok(Event::Scheduler(plimsoll_scheduler::Event::Reload(profiles))),
+            Some(why) => Err(why),
+        },
+        (Reload::Policy(policy), _, Some(_)) => {
+            Ok(Event::Queueing(plimsoll_queueing::Event::PolicyReplaced(policy)))
+        }
+        (Reload::Profiles(_), None, _) => Err("this process places no pods".to_owned()),
+        (Reload::Policy(_), _, None) => Err("this process queues no workloads".to_owned()),
+    }
 }

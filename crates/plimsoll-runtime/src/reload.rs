@@ -1,6 +1,6 @@
-//! Reload of the scheduler's plugins: when a file changes that they come from, the configuration is read again and handed to
-//! the engine. A configuration that can't be used leaves the plugins that run, and is reported by a log line, an Event and
-//! metrics.
+//! Reload of the scheduler's plugins and of the rules about workloads: when a file changes that they come from, the
+//! configuration is read again and handed to the engine. A configuration that can't be used leaves what runs, and is reported by
+//! a log line, an Event and metrics.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,11 +10,11 @@ use std::time::{Duration, SystemTime};
 
 use plimsoll_api::event::{EventRecord, ObjectReference};
 use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
-use plimsoll_scheduler::Profile;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::Inbox;
+pub use crate::driver::Reload;
 use crate::event_recorder::Recorder;
 
 /// How often files are looked at. A ConfigMap's files change at most once a minute, an editor's when the user looks.
@@ -25,16 +25,35 @@ const PERIOD: Duration = Duration::from_secs(1);
 pub struct Reading {
     /// Files and directories to watch.
     pub files: Vec<PathBuf>,
-    /// The profiles, or why they can't be used.
-    pub profiles: Result<Vec<Profile>, String>,
+    /// What is to run, or why it can't be used.
+    pub reload: Result<Reload, String>,
+}
+
+/// Whose plugins a source has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Of {
+    /// kube-scheduler's configuration.
+    Placement,
+    /// Kueue's configuration.
+    Queueing,
+}
+
+impl Of {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Placement => "The scheduler's plugins",
+            Self::Queueing => "The rules about workloads",
+        }
+    }
 }
 
 type Read = dyn Fn() -> Reading + Send + Sync;
 type Families = dyn Fn() -> Vec<MetricFamily> + Send + Sync;
 
-/// Reads the scheduler's configuration and all that its plugins come from.
+/// Reads a configuration and all that its plugins come from.
 #[derive(Clone)]
 pub struct Source {
+    of: Of,
     seen: Stamp,
     read: Arc<Read>,
     families: Option<Arc<Families>>,
@@ -42,8 +61,13 @@ pub struct Source {
 
 impl Source {
     /// A source of files that have been read just now. `read` reads them again; it may block.
-    pub fn new(files: &[PathBuf], read: impl Fn() -> Reading + Send + Sync + 'static) -> Self {
-        Self { seen: stamp(files), read: Arc::new(read), families: None }
+    pub fn new(of: Of, files: &[PathBuf], read: impl Fn() -> Reading + Send + Sync + 'static) -> Self {
+        Self { of, seen: stamp(files), read: Arc::new(read), families: None }
+    }
+
+    /// Whose plugins it has.
+    pub fn of(&self) -> Of {
+        self.of
     }
 
     /// The same source, whose plugins have metrics.
@@ -63,7 +87,7 @@ impl fmt::Debug for Source {
 #[derive(Clone, Default)]
 pub struct Reloads {
     counted: Arc<Mutex<Counted>>,
-    families: Option<Arc<Families>>,
+    families: Vec<Arc<Families>>,
 }
 
 impl fmt::Debug for Reloads {
@@ -79,42 +103,52 @@ struct Counted {
     /// When the plugins that run were read, in seconds since 1970; 0: at the start.
     since: f64,
     /// Why the present files are not what runs.
-    problem: Option<String>,
+    problems: BTreeMap<Of, String>,
+}
+
+impl Counted {
+    fn problem(&self) -> Option<String> {
+        let all: Vec<&str> = self.problems.values().map(String::as_str).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
 }
 
 impl Reloads {
     /// Nothing was reloaded yet.
-    pub(crate) fn of(source: Option<&Source>) -> Self {
-        Self { counted: Arc::default(), families: source.and_then(|source| source.families.clone()) }
+    pub(crate) fn of(sources: &[Source]) -> Self {
+        let families = sources.iter().filter_map(|source| source.families.clone()).collect();
+        Self { counted: Arc::default(), families }
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut Counted) -> T) -> T {
         f(&mut self.counted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn ended(&self, problem: Option<&str>) {
-        self.with(|counted| {
-            match problem {
-                None => {
-                    counted.succeeded += 1;
-                    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-                    counted.since = now.unwrap_or_default().as_secs_f64();
-                }
-                Some(_) => counted.failed += 1,
+    fn ended(&self, of: Of, problem: Option<&str>) {
+        self.with(|counted| match problem {
+            None => {
+                counted.problems.remove(&of);
+                counted.succeeded += 1;
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                counted.since = now.unwrap_or_default().as_secs_f64();
             }
-            counted.problem = problem.map(str::to_owned);
+            Some(why) => {
+                counted.problems.insert(of, why.to_owned());
+                counted.failed += 1;
+            }
         });
     }
 
     /// For `plimsoll plugins status`.
     pub fn to_json(&self) -> Value {
-        let Counted { succeeded, failed, since, problem } = self.with(|counted| counted.clone());
+        let counted = self.with(|counted| counted.clone());
+        let (problem, Counted { succeeded, failed, since, .. }) = (counted.problem(), counted);
         json!({"reloads": {"success": succeeded, "error": failed}, "since": since, "problem": problem})
     }
 
     /// Metrics, in the manner of Prometheus' own for its configuration.
     pub fn families(&self) -> Vec<MetricFamily> {
-        let Counted { succeeded, failed, since, problem } = self.with(|counted| counted.clone());
+        let Counted { succeeded, failed, since, problems } = self.with(|counted| counted.clone());
         let number = |labels, value| MetricSample::new(labels, MetricValue::Number(value));
         let gauge = |name, help, value| MetricFamily {
             name,
@@ -122,19 +156,19 @@ impl Reloads {
             kind: MetricKind::Gauge,
             samples: vec![number(Vec::new(), value)],
         };
-        let plugins = self.families.as_ref().map(|families| families()).unwrap_or_default();
+        let plugins = merged(self.families.iter().flat_map(|families| families()));
         let result = |result: &str, n: u64| number(vec![("result", result.to_owned())], n as f64);
         let mut all = vec![
             MetricFamily {
                 name: "plimsoll_plugin_reloads_total",
-                help: "Reloads of the scheduler's plugins, by result",
+                help: "Reloads of plugins, by result",
                 kind: MetricKind::Counter,
                 samples: vec![result("success", succeeded), result("error", failed)],
             },
             gauge(
                 "plimsoll_plugin_last_reload_successful",
                 "Whether the present files are what runs",
-                f64::from(u8::from(problem.is_none())),
+                f64::from(u8::from(problems.is_empty())),
             ),
             gauge(
                 "plimsoll_plugin_last_reload_success_timestamp_seconds",
@@ -145,6 +179,18 @@ impl Reloads {
         all.extend(plugins);
         all
     }
+}
+
+/// Families of one name together.
+fn merged(families: impl Iterator<Item = MetricFamily>) -> Vec<MetricFamily> {
+    let mut out: Vec<MetricFamily> = Vec::new();
+    for family in families {
+        match out.iter_mut().find(|known| known.name == family.name) {
+            Some(known) => known.samples.extend(family.samples),
+            None => out.push(family),
+        }
+    }
+    out
 }
 
 /// What tells one state of a file from another without reading it: length, time of change, number of the file.
@@ -186,7 +232,7 @@ pub(crate) async fn run(
     reloads: Reloads,
     stop: CancellationToken,
 ) {
-    let Source { mut seen, read, .. } = source;
+    let Source { of, mut seen, read, .. } = source;
     let mut ticks = tokio::time::interval(PERIOD);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -198,19 +244,26 @@ pub(crate) async fn run(
         let Ok(found) = tokio::task::spawn_blocking(move || look(&*read, &before)).await else { return };
         let Some((reading, now)) = found else { continue };
         seen = now;
-        let problem = match reading.profiles {
+        let problem = match reading.reload {
             Err(why) => Some(why),
-            Ok(profiles) if !gangs && profiles.iter().any(|p| p.plugins.schedules_pod_groups()) => Some(
+            Ok(reload) if !gangs && schedules_pod_groups(&reload) => Some(
                 "PodGroups are watched only from a start with a plugin on that schedules them".to_owned(),
             ),
-            Ok(profiles) => match inbox.reload(profiles).await {
+            Ok(reload) => match inbox.reload(reload).await {
                 Ok(answer) => answer.err(),
                 // The engine has ended.
                 Err(_) => return,
             },
         };
-        reloads.ended(problem.as_deref());
-        report(problem, &recorder);
+        reloads.ended(of, problem.as_deref());
+        report(of, problem, &recorder);
+    }
+}
+
+fn schedules_pod_groups(reload: &Reload) -> bool {
+    match reload {
+        Reload::Profiles(profiles) => profiles.iter().any(|p| p.plugins.schedules_pod_groups()),
+        Reload::Policy(_) => false,
     }
 }
 
@@ -232,14 +285,15 @@ fn look(read: &Read, before: &Stamp) -> Option<(Reading, Stamp)> {
     Some((reading, after))
 }
 
-fn report(problem: Option<String>, recorder: &Recorder) {
+fn report(of: Of, problem: Option<String>, recorder: &Recorder) {
+    let what = of.name();
     let (warning, reason, message) = match problem {
         None => {
-            tracing::info!("Reloaded the scheduler's plugins");
-            (false, "PluginsReloaded", "The scheduler's plugins were reloaded".to_owned())
+            tracing::info!("{what} were reloaded");
+            (false, "PluginsReloaded", format!("{what} were reloaded"))
         }
         Some(why) => {
-            tracing::error!("The scheduler's plugins were not reloaded; those before go on: {why}");
+            tracing::error!("{what} were not reloaded; those before go on: {why}");
             (true, "FailedPluginReload", format!("The plugins before go on: {why}"))
         }
     };

@@ -41,8 +41,8 @@ pub struct Settings {
     pub roles: Roles,
     /// Configuration of placement.
     pub place: plimsoll_scheduler::Config,
-    /// Where placement's configuration comes from, to follow its changes; `None`: it stays.
-    pub plugins: Option<reload::Source>,
+    /// Where the configurations of plugins come from, to follow their changes.
+    pub plugins: Vec<reload::Source>,
     /// Configuration of queueing.
     pub queueing: plimsoll_queueing::Config,
     /// Joint admission, with both roles.
@@ -60,7 +60,7 @@ impl Default for Settings {
         Self {
             roles: Roles { queueing: true, placement: true },
             place: plimsoll_scheduler::Config::default(),
-            plugins: None,
+            plugins: Vec::new(),
             queueing: plimsoll_queueing::Config::default(),
             joint: true,
             jobs: plimsoll_jobs::Config::default(),
@@ -342,15 +342,8 @@ impl Runtime {
         };
         // It owes answers to the engine.
         supervisor.spawn_vital("the executor", execute::run(writing, actions, stop.clone()));
-        let reloads = Reloads::of(settings.plugins.as_ref());
-        if let Some(source) = settings.plugins.clone().filter(|_| roles.placement) {
-            let (inbox, recorder, reloads) = (inbox.clone(), recorder.clone(), reloads.clone());
-            let stop = stop.clone();
-            supervisor.spawn("reloads of plugins", move || {
-                let (inbox, recorder) = (inbox.clone(), recorder.clone());
-                reload::run(source.clone(), gangs, (inbox, recorder), reloads.clone(), stop.clone())
-            });
-        }
+        let reloads = Reloads::of(&settings.plugins);
+        follow_plugins(settings, gangs, (&inbox, &recorder), &reloads, (&supervisor, &stop));
         let jobs = JobMetrics::default();
         if roles.queueing {
             let api = api.limited(&limit(settings.queueing_client));
@@ -422,5 +415,29 @@ impl Runtime {
         if let Some(thread) = self.thread.take() {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
+    }
+}
+
+/// Follows the files that plugins come from, as far as the roles use them.
+fn follow_plugins(
+    settings: &Settings,
+    gangs: bool,
+    (inbox, recorder): (&driver::Inbox, &Recorder),
+    reloads: &Reloads,
+    (supervisor, stop): (&Supervisor, &CancellationToken),
+) {
+    let roles = settings.roles;
+    for source in settings.plugins.clone() {
+        let (inbox, recorder, reloads) = (inbox.clone(), recorder.clone(), reloads.clone());
+        let stop = stop.clone();
+        let name = match source.of() {
+            reload::Of::Placement if roles.placement => "reloads of plugins",
+            reload::Of::Queueing if roles.queueing => "reloads of rules",
+            reload::Of::Placement | reload::Of::Queueing => continue,
+        };
+        supervisor.spawn(name, move || {
+            let (inbox, recorder) = (inbox.clone(), recorder.clone());
+            reload::run(source.clone(), gangs, (inbox, recorder), reloads.clone(), stop.clone())
+        });
     }
 }

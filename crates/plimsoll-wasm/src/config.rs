@@ -1,15 +1,17 @@
 //! Plugins with a guest in a scheduler configuration: `pluginConfig` with a `guestURL` (`scheduler/plugin/config.go`,
 //! `scheduler/cmd/scheduler/config.go`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use plimsoll_plugin::Manifest;
+use plimsoll_queueing::WorkloadPolicy;
 use plimsoll_scheduler::framework::{ArgsError, ExtensionPoint, Registration, Registry};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::failures::Failures;
-use crate::fast::{self, Backend as _, FastGuest, FastPlugin, MARKER, Wasm};
+use crate::fast::{self, Backend as _, FastGuest, FastPlugin, GuestPolicy, MARKER, Wasm};
 use crate::guest::{Guest, Settings, compile};
 use crate::plugin::{GuestPlugin, points};
 
@@ -45,13 +47,14 @@ pub fn names(config: &Value) -> Vec<String> {
     out
 }
 
-/// The files that the guests of a configuration come from, to watch them.
+/// The files that the guests of a configuration come from, kube-scheduler's or Kueue's, to watch them.
 pub fn files(config: &Value) -> Vec<String> {
     let lists = |value: &Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
-    let plugins: Vec<Value> =
-        lists(config, "profiles").iter().flat_map(|profile| lists(profile, "pluginConfig")).collect();
-    let urls = plugins.iter().filter_map(|p| p["args"]["guestURL"].as_str()?.strip_prefix("file://"));
-    let configs = plugins.iter().filter_map(|p| p["args"]["configFile"].as_str());
+    let plugins = lists(config, "profiles").into_iter().flat_map(|profile| lists(&profile, "pluginConfig"));
+    let mut all: Vec<Value> = plugins.map(|plugin| plugin["args"].clone()).collect();
+    all.extend(lists(&config["plimsoll"]["workloads"], "guests"));
+    let urls = all.iter().filter_map(|args| args["guestURL"].as_str()?.strip_prefix("file://"));
+    let configs = all.iter().filter_map(|args| args["configFile"].as_str());
     let mut out: Vec<String> = urls.chain(configs).map(str::to_owned).collect();
     out.sort_unstable();
     out.dedup();
@@ -109,18 +112,25 @@ fn digest(bytes: &[u8]) -> Digest {
     sha2::Sha256::digest(bytes).into()
 }
 
-/// The extension points of a module of either interface, which is started with this configuration to find out.
+/// The points of a module of either interface, which is started with this configuration to find out: extension points in the
+/// words of `KubeSchedulerConfiguration`, then what it does for workloads.
 ///
 /// # Errors
 /// What is wrong with the module.
-pub fn check(bytes: &[u8], config: &str) -> Result<Vec<ExtensionPoint>, String> {
+pub fn check(bytes: &[u8], config: &str) -> Result<Vec<&'static str>, String> {
+    let named = |points: &[ExtensionPoint]| -> Vec<&'static str> {
+        ExtensionPoint::ALL.iter().filter(|(p, _)| points.contains(p)).map(|(_, name)| *name).collect()
+    };
     match Modules::default().of(bytes)? {
         Compiled::Compatible(guest) => {
             let settings = Settings { config: config.into(), ..Settings::default() };
-            guest.with(settings).instantiate(0).map(|_| points(Some(&guest)))
+            guest.with(settings).instantiate(0).map(|_| named(&points(Some(&guest))))
         }
         Compiled::Fast(guest) => {
-            Wasm::new((*guest).clone(), config).map(|made| fast::points(made.manifest()))
+            let made = Wasm::new((*guest).clone(), config)?;
+            let mut all = named(&fast::points(made.manifest()));
+            all.extend(fast::policy_points(made.manifest()));
+            Ok(all)
         }
     }
 }
@@ -138,6 +148,64 @@ pub fn register(
     for name in names(config) {
         // A name that is taken is a plugin without a guest, which refuses the argument.
         let _ = registry.register(registration(&name, &loader));
+    }
+}
+
+/// The guests under `workloads.guests` of the section `plimsoll` of Kueue's configuration, as rules about workloads.
+///
+/// # Errors
+/// All that is wrong, by field below the section.
+pub fn policies(
+    section: &Value,
+    modules: &Modules,
+    read: impl Fn(&str) -> Result<Vec<u8>, String> + Send + Sync + 'static,
+) -> Result<Vec<Arc<dyn WorkloadPolicy>>, Vec<ArgsError>> {
+    let loader = Loader { read: Box::new(read), modules: modules.clone(), files: Mutex::default() };
+    let guests = match &section["workloads"]["guests"] {
+        Value::Null => return Ok(Vec::new()),
+        Value::Array(guests) => guests,
+        _ => return Err(vec![ArgsError::new("workloads.guests", "Invalid value: must be a list")]),
+    };
+    let (mut out, mut errors): (Vec<Arc<dyn WorkloadPolicy>>, _) = (Vec::new(), Vec::new());
+    let mut names = BTreeSet::new();
+    for (i, guest) in guests.iter().enumerate() {
+        let one = match guest["name"].as_str() {
+            None | Some("") => Err(ArgsError::new("name", "Required value: the plugin's name")),
+            Some(name) if !names.insert(name) => {
+                Err(ArgsError::new("name", format!("Duplicate value: {name:?}")))
+            }
+            Some(name) => policy(&loader, name, guest),
+        };
+        match one {
+            Ok(policy) => out.push(Arc::new(policy)),
+            Err(e) => {
+                let field = if e.field.is_empty() { String::new() } else { format!(".{}", e.field) };
+                errors.push(ArgsError::new(format!("workloads.guests[{i}]{field}"), e.message));
+            }
+        }
+    }
+    if errors.is_empty() { Ok(out) } else { Err(errors) }
+}
+
+fn policy(loader: &Loader, name: &str, guest: &Value) -> Result<GuestPolicy, ArgsError> {
+    let mut args = guest.clone();
+    args.as_object_mut().map(|fields| fields.remove("name"));
+    let wrong = |why: &str| Err(ArgsError::new("guestURL", format!("Invalid value: {why}")));
+    match loader.load(name, &args.to_string())? {
+        Loaded::Compatible(_) => wrong(
+            "a guest of kube-scheduler-wasm-extension, whose interface has no functions for workloads: \
+             use a guest of plimsoll-plugin",
+        ),
+        Loaded::Fast(guest, config) => match Wasm::new((*guest).clone(), &config) {
+            Err(why) => wrong(&why),
+            Ok(made) if fast::policy_points(made.manifest()).is_empty() => {
+                wrong("its manifest names none of workload, flavor, victim")
+            }
+            Ok(made) => {
+                let made = made.counted_in(name, loader.modules.failures.clone());
+                Ok(GuestPolicy::new(Box::new(made), name))
+            }
+        },
     }
 }
 
@@ -235,6 +303,16 @@ impl Loader {
     }
 }
 
+/// Refuses a plugin that has nothing to say about pods.
+fn at_some_point(manifest: &Manifest) -> Result<(), String> {
+    match fast::points(manifest).is_empty() {
+        true => Err("its manifest names no extension point: rules about workloads belong to plimsoll.workloads.guests \
+                     in Kueue's configuration"
+            .to_owned()),
+        false => Ok(()),
+    }
+}
+
 /// `sha256:` and 64 hexadecimal digits.
 fn checksum(text: &str) -> Option<Digest> {
     let hex = text.strip_prefix("sha256:").filter(|hex| hex.len() == 64 && hex.is_ascii())?;
@@ -274,7 +352,10 @@ fn registration(name: &str, loader: &Arc<Loader>) -> Registration {
         // The guest may refuse its configuration.
         let (field, started) = match check(text).map_err(|error| vec![error])? {
             Loaded::Compatible(guest) => ("guestURL", guest.instantiate(0).map(drop)),
-            Loaded::Fast(guest, config) => ("guestURL", Wasm::new((*guest).clone(), &config).map(drop)),
+            Loaded::Fast(guest, config) => {
+                let made = Wasm::new((*guest).clone(), &config);
+                ("guestURL", made.and_then(|made| at_some_point(made.manifest())))
+            }
         };
         started.map_err(|why| vec![ArgsError::new(field, format!("Invalid value: {why}"))])
     })

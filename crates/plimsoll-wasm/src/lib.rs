@@ -19,7 +19,7 @@ mod scheduler_tests;
 mod tests;
 mod wasi;
 
-pub use config::{Modules, ReadFile, check, files, names, register};
+pub use config::{Modules, ReadFile, check, files, names, policies, register};
 pub use failures::Failures;
 pub use guest::{Answer, Guest, Instance, MAX_FUEL, MAX_MEMORY, Settings};
 pub use host::{Params, Results};

@@ -1,20 +1,20 @@
 //! Configuration files: read strictly, and refused as a whole where this build can't do what they ask for.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use plimsoll_config as config;
 use plimsoll_jobs::integrations::INTEGRATIONS;
 use plimsoll_jobs::{Config as JobsConfig, CustomKind};
-use plimsoll_queueing::{LabelSource, MetricFamily};
-#[cfg(feature = "wasm")]
-use plimsoll_queueing::{MetricKind, MetricSample, MetricValue};
-use plimsoll_runtime::reload::{Reading, Source};
+use plimsoll_queueing::{LabelSource, Policies, WorkloadPolicy};
+use plimsoll_runtime::reload::{Of, Reading, Reload, Source};
 use plimsoll_runtime::{Roles, Settings};
-#[cfg(feature = "wasm")]
-use plimsoll_wasm::Modules;
+use plimsoll_scheduler::framework::ArgsError;
+use serde_json::Value;
 
 use crate::cli::Files;
+use crate::guests::{self, Modules};
 
 /// Fields of Kueue's file that are about its process, and what does the same here.
 const KUEUE_PROCESS: [(&str, &str); 9] = [
@@ -60,7 +60,8 @@ pub fn settings(files: &Files, roles: Roles) -> anyhow::Result<Settings> {
     });
     match placement(files, &gates) {
         Ok((place, client, plugins)) => {
-            (settings.place, settings.placement_client, settings.plugins) = (place, client, plugins);
+            (settings.place, settings.placement_client) = (place, client);
+            settings.plugins.extend(plugins);
         }
         Err(e) => errors.push(e),
     }
@@ -70,14 +71,16 @@ pub fn settings(files: &Files, roles: Roles) -> anyhow::Result<Settings> {
         .as_ref()
         .map_or("the default configuration".to_owned(), |path| format!("--config {}", path.display()));
     let read = files.config.as_deref().map_or_else(|| Ok(EMPTY.to_owned()), text);
+    let modules = Modules::default();
     let read = read.and_then(|text| {
-        let read = queueing(&text, files.config.is_none())?;
+        let read = queueing(&text, files.config.is_none(), &modules)?;
         warn_of(&text, &named, &KUEUE_PROCESS);
-        Ok(read)
+        Ok((read, text))
     });
     match read.with_context(|| named) {
-        Ok((queueing, jobs, client)) => {
+        Ok(((queueing, jobs, client), text)) => {
             (settings.queueing, settings.jobs, settings.queueing_client) = (queueing, jobs, client);
+            settings.plugins.extend(files.config.as_ref().map(|path| follow_rules(path, &text, modules)));
         }
         Err(e) => errors.push(e),
     }
@@ -134,20 +137,35 @@ fn placement(files: &Files, gates: &config::scheduler::Gates) -> anyhow::Result<
 /// Reads the file and the files of its plugins again when one of them changes.
 fn follow(path: &Path, text: &str, gates: &config::scheduler::Gates, modules: Modules) -> Source {
     let (path, gates, counted) = (path.to_owned(), gates.clone(), modules.clone());
-    let source = Source::new(&watched(&path, text), move || {
+    let source = Source::new(Of::Placement, &watched(&path, text), move || {
         let read = self::text(&path);
         let files = watched(&path, read.as_deref().unwrap_or_default());
         let read = read.and_then(|text| with_plugins(&text, &gates, &modules));
         let named = || format!("--scheduler-config {}", path.display());
-        let profiles = read.with_context(named).map(|(_, place)| place.profiles);
-        Reading { files, profiles: profiles.map_err(|e| format!("{e:#}")) }
+        let reload = read.with_context(named).map(|(_, place)| Reload::Profiles(place.profiles));
+        Reading { files, reload: reload.map_err(|e| format!("{e:#}")) }
     });
-    source.with_metrics(move || guest_metrics(&counted))
+    source.with_metrics(move || guests::metrics(&counted))
+}
+
+/// Reads the rules about workloads of Kueue's file again when it changes, or a file of its plugins. What else is in the file
+/// takes a restart.
+fn follow_rules(path: &Path, text: &str, modules: Modules) -> Source {
+    let (path, counted) = (path.to_owned(), modules.clone());
+    let source = Source::new(Of::Queueing, &watched(&path, text), move || {
+        let read = self::text(&path);
+        let files = watched(&path, read.as_deref().unwrap_or_default());
+        let read = read.and_then(|text| queueing(&text, false, &modules));
+        let named = || format!("--config {}", path.display());
+        let reload = read.with_context(named).map(|(queueing, ..)| Reload::Policy(queueing.policy));
+        Reading { files, reload: reload.map_err(|e| format!("{e:#}")) }
+    });
+    source.with_metrics(move || guests::metrics(&counted))
 }
 
 /// The file, and the files that its plugins come from.
 fn watched(path: &Path, text: &str) -> Vec<PathBuf> {
-    let plugins = config::parse(text).map(|config| guest_files(&config)).unwrap_or_default();
+    let plugins = config::parse(text).map(|config| guests::files(&config)).unwrap_or_default();
     std::iter::once(path.to_owned()).chain(plugins).collect()
 }
 
@@ -200,11 +218,11 @@ pub enum File {
 pub fn check(bytes: &[u8], gates: &str, guest_config: &str) -> anyhow::Result<File> {
     let gates = config::scheduler::Gates::parse(gates).context("--scheduler-feature-gates")?;
     if bytes.starts_with(b"\0asm") {
-        return guest(bytes, guest_config).map(File::Guest);
+        return guests::check(bytes, guest_config).map(File::Guest);
     }
     let text = std::str::from_utf8(bytes).context("neither text nor a WebAssembly module")?;
     match config::parse(text)?["kind"].as_str() {
-        Some("Configuration") => queueing(text, false).map(|_| File::Queueing),
+        Some("Configuration") => queueing(text, false, &Modules::default()).map(|_| File::Queueing),
         // Others are refused with the kinds that can be read.
         _ => {
             with_plugins(text, &gates, &Modules::default()).map(|(_, place)| File::Scheduler(Box::new(place)))
@@ -217,85 +235,9 @@ fn plugins(text: &str, modules: &Modules) -> anyhow::Result<plimsoll_scheduler::
     let mut registry = plimsoll_plugins::registry();
     // What is no YAML is reported when the configuration is read.
     if let Ok(config) = config::parse(text) {
-        guests(&mut registry, &config, modules)?;
+        guests::register(&mut registry, &config, modules)?;
     }
     Ok(registry)
-}
-
-#[cfg(feature = "wasm")]
-fn guests(
-    registry: &mut plimsoll_scheduler::Registry,
-    config: &serde_json::Value,
-    modules: &Modules,
-) -> anyhow::Result<()> {
-    plimsoll_wasm::register(registry, config, modules, crate::fetch::read);
-    Ok(())
-}
-
-/// How often guests failed.
-#[cfg(feature = "wasm")]
-fn guest_metrics(modules: &Modules) -> Vec<MetricFamily> {
-    let sample = |(plugin, cause, n): (String, &'static str, u64)| {
-        let labels = vec![("plugin", plugin), ("cause", cause.to_owned())];
-        MetricSample::new(labels, MetricValue::Number(n as f64))
-    };
-    vec![MetricFamily {
-        name: "plimsoll_guest_failures_total",
-        help: "Calls of guests that failed: after too many instructions (limit), or for another reason (trap)",
-        kind: MetricKind::Counter,
-        samples: modules.failures().counts().into_iter().map(sample).collect(),
-    }]
-}
-
-#[cfg(feature = "wasm")]
-fn guest_files(config: &serde_json::Value) -> Vec<PathBuf> {
-    plimsoll_wasm::files(config).into_iter().map(PathBuf::from).collect()
-}
-
-#[cfg(feature = "wasm")]
-fn guest(bytes: &[u8], guest_config: &str) -> anyhow::Result<Vec<&'static str>> {
-    use plimsoll_scheduler::framework::ExtensionPoint;
-    let points = plimsoll_wasm::check(bytes, guest_config).map_err(|e| anyhow!(e))?;
-    Ok(ExtensionPoint::ALL.iter().filter(|(p, _)| points.contains(p)).map(|(_, field)| *field).collect())
-}
-
-/// Without a host there are no modules.
-#[cfg(not(feature = "wasm"))]
-#[derive(Clone, Default)]
-struct Modules {}
-
-#[cfg(not(feature = "wasm"))]
-fn guest_metrics(_: &Modules) -> Vec<MetricFamily> {
-    Vec::new()
-}
-
-#[cfg(not(feature = "wasm"))]
-fn guest_files(_: &serde_json::Value) -> Vec<PathBuf> {
-    Vec::new()
-}
-
-#[cfg(not(feature = "wasm"))]
-fn guest(_: &[u8], _: &str) -> anyhow::Result<Vec<&'static str>> {
-    bail!("this build has no host for plugins in WebAssembly: build it with --features wasm")
-}
-
-#[cfg(not(feature = "wasm"))]
-fn guests(
-    _: &mut plimsoll_scheduler::Registry,
-    config: &serde_json::Value,
-    _: &Modules,
-) -> anyhow::Result<()> {
-    let profiles = config["profiles"].as_array().map_or(&[][..], Vec::as_slice);
-    for (i, profile) in profiles.iter().enumerate() {
-        let plugins = profile["pluginConfig"].as_array().map_or(&[][..], Vec::as_slice);
-        if let Some(j) = plugins.iter().position(|plugin| plugin["args"]["guestURL"].is_string()) {
-            bail!(
-                "profiles[{i}].pluginConfig[{j}].args.guestURL: Forbidden: this build has no host for plugins in \
-                 WebAssembly: build it with --features wasm"
-            );
-        }
-    }
-    Ok(())
 }
 
 /// Warns of fields of a file without effect, and names the flag that has it.
@@ -323,13 +265,29 @@ fn text(path: &Path) -> anyhow::Result<String> {
 
 type Queueing = (plimsoll_queueing::Config, JobsConfig, Option<config::ClientConnection>);
 
-fn queueing(text: &str, pods: bool) -> anyhow::Result<Queueing> {
+/// The rules about workloads of a section `plimsoll`: its expressions, then its guests.
+fn policy(section: &Value, modules: &Modules) -> Result<Option<Arc<dyn WorkloadPolicy>>, Vec<ArgsError>> {
+    let (expressions, guests) =
+        (plimsoll_plugins::workloads::policy(section), guests::policies(section, modules));
+    let mut all: Vec<Arc<dyn WorkloadPolicy>> = match (expressions, guests) {
+        (Ok(expressions), Ok(guests)) => expressions.into_iter().chain(guests).collect(),
+        (expressions, guests) => {
+            return Err(expressions.err().into_iter().chain(guests.err()).flatten().collect());
+        }
+    };
+    Ok(match all.len() {
+        0 | 1 => all.pop(),
+        _ => Some(Arc::new(Policies(all))),
+    })
+}
+
+fn queueing(text: &str, pods: bool, modules: &Modules) -> anyhow::Result<Queueing> {
     let mut read = config::kueue::read(text, "kueue-system")?;
     read.queueing.watch_nodes = true;
     read.queueing.explain_every = EXPLAIN_EVERY;
     if let Some(section) = &read.plimsoll {
-        read.queueing.policy = plimsoll_plugins::workloads::policy(section).map_err(|errors| {
-            let error = |e: &plimsoll_scheduler::framework::ArgsError| match e.field.as_str() {
+        read.queueing.policy = policy(section, modules).map_err(|errors| {
+            let error = |e: &ArgsError| match e.field.as_str() {
                 "" => format!("plimsoll: {}", e.message),
                 field => format!("plimsoll.{field}: {}", e.message),
             };
@@ -393,7 +351,8 @@ mod tests {
     #[test]
     fn clients_have_the_limits_of_the_files() {
         let client = |rest: &str| {
-            queueing(&format!("{EMPTY}{rest}"), false).map(|(.., c)| c.map(|c| (c.qps, c.burst)))
+            queueing(&format!("{EMPTY}{rest}"), false, &Modules::default())
+                .map(|(.., c)| c.map(|c| (c.qps, c.burst)))
         };
         assert_eq!(client("").unwrap(), None);
         assert_eq!(client("clientConnection: {qps: 50}\n").unwrap(), Some((50.0, 500)));
@@ -418,7 +377,7 @@ mod tests {
             let text = format!(
                 "{EMPTY}featureGates: {{CustomMetricLabels: {gate}}}\nintegrations: {{labelKeysToCopy: [a]}}\n{labels}"
             );
-            let (_, jobs, _) = queueing(&text, false).unwrap();
+            let (_, jobs, _) = queueing(&text, false, &Modules::default()).unwrap();
             (jobs.label_keys_to_copy.join(" "), jobs.annotation_keys_to_copy.join(" "))
         };
         assert_eq!(copied(true), ("a kind".to_owned(), "n".to_owned()));
@@ -435,10 +394,12 @@ mod tests {
             ("waitForPodReady: {}\n", "waitForPodReady"),
         ] {
             let text = format!("{EMPTY}{rest}");
-            let error = queueing(&text, false).map(drop).map_err(|e| format!("{e:#}"));
+            let error = queueing(&text, false, &Modules::default()).map(drop).map_err(|e| format!("{e:#}"));
             assert!(error.as_ref().is_err_and(|e| e.contains(want)), "{rest}: {error:?}");
         }
         // Kueue 0.19: a v1beta2 file supervises readiness unless it says otherwise.
-        assert!(queueing(EMPTY, true).is_ok_and(|(c, ..)| c.wait_for_pods_ready.is_some()));
+        assert!(
+            queueing(EMPTY, true, &Modules::default()).is_ok_and(|(c, ..)| c.wait_for_pods_ready.is_some())
+        );
     }
 }

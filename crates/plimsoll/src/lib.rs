@@ -8,6 +8,7 @@ mod cli;
 mod configure;
 mod describe;
 mod fetch;
+mod guests;
 mod install;
 mod listen;
 mod log_filter;

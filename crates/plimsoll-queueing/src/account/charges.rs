@@ -5,7 +5,7 @@ use crate::amount::Amount;
 use crate::ids::{FlavorResource, WorkloadId};
 use crate::model::{PodSet, Workload};
 use crate::pod_sets::{
-    PodSetResources, SchedulingHash, has_namespaced_volumes, looks_at_pods, scheduling_spec,
+    FlavorScores, PodSetResources, SchedulingHash, has_namespaced_volumes, looks_at_pods, scheduling_spec,
 };
 use crate::policy::Ruling;
 use crate::quota::add_usage;
@@ -66,6 +66,7 @@ impl Queueing {
             priority: obj.effective_priority(),
             replaces: obj.replaces.clone(),
             veto: None,
+            flavor_scores: FlavorScores::default(),
             max_execution_seconds: obj.max_execution_seconds,
             namespace: None,
             pod_sets: Vec::new(),
@@ -111,7 +112,9 @@ impl Queueing {
             policy.rule(obj, &requests)
         });
         let ruling = ruling.filter(|ruling| *ruling != Ruling::default()).map(Box::new);
+        let flavor_scores = self.flavor_scores(obj, &total_requests);
         scheduling_hash.veto = ruling.as_ref().and_then(|ruling| ruling.veto.clone());
+        scheduling_hash.flavor_scores.clone_from(&flavor_scores);
         let scheduling_hash = self.scheduling_hashes.take(scheduling_hash);
         if let Some(old) = self.wl(id).map(|w| w.scheduling_hash()) {
             self.scheduling_hashes.give_back(old);
@@ -123,6 +126,7 @@ impl Queueing {
                 invalid,
                 invalid_as_written,
                 ruling,
+                flavor_scores,
                 devices,
             });
         }

@@ -79,9 +79,9 @@ pub(crate) struct CachedSearch {
     targets: Vec<Target>,
 }
 
-/// Whether it is evicted already, whether it is in the preemptor's ClusterQueue, priority, the work that would be lost where
-/// that decides, since when, UID.
-type CandidateKey<'w> = (Reverse<bool>, bool, i64, i128, Reverse<Time>, &'w str);
+/// Whether it is evicted already, whether it is in the preemptor's ClusterQueue, its place by rules of the configuration,
+/// priority, the work that would be lost where that decides, since when, UID.
+type CandidateKey<'w> = (Reverse<bool>, bool, i32, i64, i128, Reverse<Time>, &'w str);
 
 /// How many searches are remembered.
 const MAX_SEARCHES: usize = 16;
@@ -266,8 +266,8 @@ impl Cycle<'_> {
         let by_id = a.cmp(&b);
         let (Some(a), Some(b)) = (self.state.wl(a), self.state.wl(b)) else { return Ordering::Equal };
         let (x, y) = (self.candidate_key(a, cq), self.candidate_key(b, cq));
-        (x.0, x.1)
-            .cmp(&(y.0, y.1))
+        (x.0, x.1, x.2)
+            .cmp(&(y.0, y.1, y.2))
             .then_with(|| if with_usage { self.compare_usage(a, b) } else { Ordering::Equal })
             .then_with(|| x.cmp(&y))
             .then(by_id)
@@ -284,7 +284,15 @@ impl Cycle<'_> {
             .map_or(Time(i64::MAX), |c| c.transition);
         let own = self.state.reserved_in(w) == Some(cq);
         let lost = if self.node_search.only_nodes { self.work_lost(w) } else { 0 };
-        (Reverse(evicted), own, w.obj.effective_priority(), lost, Reverse(reserved), w.uid())
+        (
+            Reverse(evicted),
+            own,
+            w.victim_order(),
+            w.obj.effective_priority(),
+            lost,
+            Reverse(reserved),
+            w.uid(),
+        )
     }
 
     /// What a workload has done since it was admitted, in pods times nanoseconds: that is lost when it is preempted.

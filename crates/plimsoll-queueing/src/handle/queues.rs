@@ -182,6 +182,7 @@ impl Queueing {
             self.objects.flavors.insert(id, Arc::new(f));
             self.flavor_changed(id);
             self.windows_of_flavors_again(id);
+            self.score_flavors_again();
         }
     }
 

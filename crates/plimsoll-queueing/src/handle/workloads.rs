@@ -13,7 +13,7 @@ use plimsoll_state::time::Time;
 
 impl Queueing {
     /// Recomputes the requests of pending workloads.
-    pub(super) fn refresh_requests_where(&mut self, which: impl Fn(&Workload) -> bool) {
+    pub(crate) fn refresh_requests_where(&mut self, which: impl Fn(&Workload) -> bool) {
         let pending = self.workloads.iter().filter(|(_, w)| w.quota().is_none() && which(&w.obj));
         pending.for_each(|(id, _)| self.dirty.requeue(id, Again::Refreshed));
     }

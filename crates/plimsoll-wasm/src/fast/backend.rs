@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use plimsoll_plugin::{Charge, Manifest, Permit, Plugin, Pod, Rejection, Table};
+use plimsoll_plugin::{Charge, Flavor, Manifest, Permit, Plugin, Pod, Rejection, Ruling, Table, Workload};
 
 use crate::failures::Failures;
 
@@ -10,6 +10,9 @@ use super::guest::{Dirty, FastGuest, FastInstance};
 
 /// How long a guest is not called after a call that executed all the instructions that it may, in nanoseconds.
 const PAUSE: i64 = 10_000_000_000;
+
+/// Instructions that a call about a workload may execute: a millisecond or two.
+pub const RULE_FUEL: u64 = 2_000_000;
 
 /// The outcome of a decision; an `Err` on the outside: the plugin failed.
 pub type Decision = Result<Result<(), Rejection>, String>;
@@ -60,6 +63,24 @@ pub trait Backend: Debug + Send {
     /// # Errors
     /// When the plugin fails.
     fn permit(&mut self, pod: &Pod) -> Result<Permit, String>;
+
+    /// What the plugin says about a workload that waits for quota.
+    ///
+    /// # Errors
+    /// When the plugin fails.
+    fn rule(&mut self, workload: &Workload) -> Result<Ruling, String>;
+
+    /// A score for each flavor.
+    ///
+    /// # Errors
+    /// When the plugin fails.
+    fn score_flavors(&mut self, workload: &Workload, flavors: &[Flavor]) -> Result<Vec<i32>, String>;
+
+    /// The place of a workload among candidates for preemption.
+    ///
+    /// # Errors
+    /// When the plugin fails.
+    fn victim_order(&mut self, workload: &Workload) -> Result<i32, String>;
 }
 
 /// A plugin of the SDK that is compiled in, for tests and embedders.
@@ -115,6 +136,18 @@ impl<P: Plugin + Debug + Send> Backend for Native<P> {
 
     fn permit(&mut self, pod: &Pod) -> Result<Permit, String> {
         Ok(self.plugin.permit(pod))
+    }
+
+    fn rule(&mut self, workload: &Workload) -> Result<Ruling, String> {
+        Ok(self.plugin.rule(workload))
+    }
+
+    fn score_flavors(&mut self, workload: &Workload, flavors: &[Flavor]) -> Result<Vec<i32>, String> {
+        Ok(flavors.iter().map(|flavor| self.plugin.score_flavor(workload, flavor)).collect())
+    }
+
+    fn victim_order(&mut self, workload: &Workload) -> Result<i32, String> {
+        Ok(self.plugin.victim_order(workload))
     }
 }
 
@@ -178,6 +211,13 @@ impl Wasm {
             Err(_) => {}
             Ok(_) => self.instance = Some(instance),
         }
+        answer
+    }
+
+    /// A call about a workload. It has a small budget instead of a pause after one that used it up: rules know no time.
+    fn briefly<T>(&mut self, f: impl FnOnce(&mut FastInstance) -> Result<T, String>) -> Result<T, String> {
+        let answer = self.with(|_, instance| instance.with_fuel(RULE_FUEL, f));
+        self.paused = None;
         answer
     }
 
@@ -250,5 +290,17 @@ impl Backend for Wasm {
 
     fn permit(&mut self, pod: &Pod) -> Result<Permit, String> {
         self.with(|_, instance| instance.permit(pod))
+    }
+
+    fn rule(&mut self, workload: &Workload) -> Result<Ruling, String> {
+        self.briefly(|instance| instance.rule(workload))
+    }
+
+    fn score_flavors(&mut self, workload: &Workload, flavors: &[Flavor]) -> Result<Vec<i32>, String> {
+        self.briefly(|instance| instance.score_flavors(workload, flavors))
+    }
+
+    fn victim_order(&mut self, workload: &Workload) -> Result<i32, String> {
+        self.briefly(|instance| instance.victim_order(workload))
     }
 }

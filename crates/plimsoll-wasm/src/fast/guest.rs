@@ -1,46 +1,40 @@
 //! A guest of the columnar interface: its module and its instances. Every value that a guest returns is checked: places, lengths
 //! and numbers come from code that nobody here has written.
 
-use plimsoll_plugin::{Charge, Manifest, Permit, Pod, PodReader, Rejection, Table};
+use plimsoll_plugin::{
+    Charge, Flavor, Manifest, Permit, Pod, PodReader, Rejection, Ruling, Table, Workload, encode_flavors,
+};
 use wasmtime::{
-    Caller, Engine, ExternType, Instance as Running, Linker, Memory, Module, Result as Wasm, Store,
-    StoreLimits, StoreLimitsBuilder, Trap, ValType, WasmParams, WasmResults,
+    Engine, ExternType, Instance as Running, Linker, Memory, Module, Result as Wasm, Store,
+    StoreLimitsBuilder, Trap, ValType, WasmParams, WasmResults,
 };
 
+use super::imports::{MAX_TEXT, State, link};
 use super::manifest;
 use crate::guest::{MAX_FUEL, MAX_MEMORY, MAX_TABLE, compile, trap_name};
 
 /// The export that tells a guest of this interface, version 1, from others.
 pub const MARKER: &str = "plimsoll_plugin_v1";
-/// Longest text that a guest can give: reasons, manifests, charges; in bytes.
-const MAX_TEXT: usize = 64 * 1024;
 /// Most charges of a pod.
 const MAX_CHARGES: usize = 64;
-const PLIMSOLL: &str = "plimsoll";
 
-/// Exports with their parameters and results; those below the first four are there if the manifest names their point.
-const EXPORTS: [(&str, &str, &str, Option<&str>); 11] = [
+/// Exports with their parameters and results; those with a point are there if the manifest names it.
+const EXPORTS: [(&str, &str, &str, Option<&str>); 14] = [
     (MARKER, "", "", None),
     ("alloc", "i", "i", None),
     ("configure", "ii", "i", None),
     ("manifest", "", "l", None),
     ("columns", "ii", "", None),
     ("charges", "ii", "l", Some("charges")),
-    ("pre_filter", "ii", "i", None),
+    ("pre_filter", "ii", "i", Some("preFilter")),
     ("filter", "iii", "i", Some("filter")),
     ("score", "iii", "i", Some("score")),
     ("reserve", "ii", "i", Some("reserve")),
     ("permit", "ii", "l", Some("permit")),
+    ("workload", "ii", "l", Some("workload")),
+    ("flavor", "ii", "l", Some("flavor")),
+    ("victim", "ii", "i", Some("victim")),
 ];
-
-/// What host functions see.
-#[derive(Debug)]
-struct State {
-    reason: String,
-    /// The texts of codes, while a call reads nodes.
-    table: Table,
-    limits: StoreLimits,
-}
 
 /// A module, checked and compiled.
 #[derive(Clone)]
@@ -114,7 +108,7 @@ impl FastGuest {
         let state = State { reason: String::new(), table: Table::default(), limits };
         let mut store = Store::new(&self.engine, state);
         store.limiter(|state| &mut state.limits);
-        let failed = |e: &wasmtime::Error| format!("wasm: instantiate error: {}", why(e));
+        let failed = |e: &wasmtime::Error| format!("wasm: instantiate error: {}", why(e, MAX_FUEL));
         store.set_fuel(MAX_FUEL).map_err(|e| failed(&e))?;
         let running = self.linker.instantiate(&mut store, &self.module).map_err(|e| failed(&e))?;
         let Some(memory) = running.get_memory(&mut store, "memory") else {
@@ -130,6 +124,7 @@ impl FastGuest {
             answers: Area::default(),
             columns: Area::default(),
             capacity: 0,
+            fuel: MAX_FUEL,
             manifest: Manifest::new(),
         };
         let place = instance.put(config.as_bytes())?;
@@ -140,8 +135,12 @@ impl FastGuest {
         instance.manifest = manifest::parse(&instance.given(place)?)?;
         let names = &instance.manifest.points;
         let missing = EXPORTS.iter().find(|(name, .., point)| {
-            let wanted =
-                |point: &str| names.contains(&point) || point == "charges" && instance.manifest.charges;
+            let wanted = |point: &str| match point {
+                "charges" => instance.manifest.charges,
+                // `filter` and `score` are about the pod of its last call.
+                "preFilter" => ["preFilter", "filter", "score"].iter().any(|p| names.contains(p)),
+                point => names.contains(&point),
+            };
             point.is_some_and(wanted) && self.module.get_export(name).is_none()
         });
         match missing {
@@ -153,55 +152,9 @@ impl FastGuest {
     }
 }
 
-fn link(linker: &mut Linker<State>) -> Wasm<()> {
-    linker.func_wrap(PLIMSOLL, "reason", |mut c: Caller<'_, State>, at: u32, len: u32| -> Wasm<()> {
-        let bytes = read(&mut c, at, len)?;
-        c.data_mut().reason = String::from_utf8_lossy(&bytes).into_owned();
-        Ok(())
-    })?;
-    linker.func_wrap(
-        PLIMSOLL,
-        "text",
-        |mut c: Caller<'_, State>, code: u32, at: u32, room: u32| -> Wasm<u32> {
-            let Some(text) = c.data().table.text(code).map(str::to_owned) else { return Ok(u32::MAX) };
-            charge(&mut c, text.len())?;
-            let len = u32::try_from(text.len()).unwrap_or(u32::MAX - 1);
-            if len <= room {
-                let memory = memory(&mut c)?;
-                let written = memory.write(&mut c, at as usize, text.as_bytes());
-                written.map_err(|_| wasmtime::Error::msg("out of bounds memory access"))?;
-            }
-            Ok(len)
-        },
-    )?;
-    Ok(())
-}
-
-fn memory(c: &mut Caller<'_, State>) -> Wasm<Memory> {
-    let found = c.get_export("memory").and_then(wasmtime::Extern::into_memory);
-    found.ok_or_else(|| wasmtime::Error::msg("guest doesn't export memory[memory]"))
-}
-
-/// Host functions cost what they do, so that a guest that calls nothing else ends as well.
-fn charge(c: &mut Caller<'_, State>, bytes: usize) -> Wasm<()> {
-    let Some(left) = c.get_fuel()?.checked_sub(200 + bytes as u64) else {
-        return Err(Trap::OutOfFuel.into());
-    };
-    c.set_fuel(left)
-}
-
-/// What lies in the memory of the guest, cut at the longest text.
-fn read(c: &mut Caller<'_, State>, at: u32, len: u32) -> Wasm<Vec<u8>> {
-    charge(c, (len as usize).min(MAX_TEXT))?;
-    let memory = memory(c)?;
-    let bytes = memory.data(&c).get(at as usize..).and_then(|rest| rest.get(..len as usize));
-    let bytes = bytes.ok_or_else(|| wasmtime::Error::msg("out of bounds memory access"))?;
-    Ok(bytes.get(..MAX_TEXT).unwrap_or(bytes).to_vec())
-}
-
-fn why(error: &wasmtime::Error) -> String {
+fn why(error: &wasmtime::Error, fuel: u64) -> String {
     match error.downcast_ref::<Trap>() {
-        Some(Trap::OutOfFuel) => format!("it executed more than {MAX_FUEL} instructions"),
+        Some(Trap::OutOfFuel) => format!("it executed more than {fuel} instructions"),
         Some(trap) => format!("wasm error: {}", trap_name(*trap)),
         None => error.root_cause().to_string(),
     }
@@ -235,6 +188,8 @@ pub(crate) struct FastInstance {
     columns: Area,
     /// Rows for which there is room in the columns.
     capacity: usize,
+    /// Instructions that a call may execute.
+    fuel: u64,
     pub manifest: Manifest,
 }
 
@@ -254,13 +209,14 @@ impl FastInstance {
         #[cfg(test)]
         super::tests::CALLS.with(|n| n.set(n.get() + 1));
         self.store.data_mut().reason.clear();
+        let fuel = self.fuel;
         let run = |store: &mut Store<State>, running: &Running| -> Wasm<R> {
-            store.set_fuel(MAX_FUEL)?;
+            store.set_fuel(fuel)?;
             running.get_typed_func::<P, R>(&mut *store, function)?.call(store, params)
         };
         run(&mut self.store, &self.running).map_err(|error| {
             self.exhausted = matches!(error.downcast_ref::<Trap>(), Some(Trap::OutOfFuel));
-            format!("wasm: {function} error: {}", why(&error))
+            format!("wasm: {function} error: {}", why(&error, fuel))
         })
     }
 
@@ -453,5 +409,54 @@ impl FastInstance {
                 Err(why) => Permit::Reject(why),
             }),
         }
+    }
+
+    /// Calls that may execute so many instructions each.
+    pub fn with_fuel<T>(&mut self, fuel: u64, f: impl FnOnce(&mut Self) -> T) -> T {
+        let before = std::mem::replace(&mut self.fuel, fuel);
+        let answer = f(self);
+        self.fuel = before;
+        answer
+    }
+
+    /// What the guest gives for a workload, and for flavors where there are some.
+    fn about(
+        &mut self,
+        function: &str,
+        workload: &Workload,
+        flavors: Option<&[Flavor]>,
+    ) -> Result<Vec<u8>, String> {
+        let mut bytes = Vec::new();
+        workload.encode(&mut bytes);
+        flavors.into_iter().for_each(|flavors| encode_flavors(flavors, &mut bytes));
+        let place = self.put(&bytes)?;
+        let place = self.call::<_, i64>(function, place)?;
+        self.given(place)
+    }
+
+    /// What the guest says about a workload.
+    pub fn rule(&mut self, workload: &Workload) -> Result<Ruling, String> {
+        let bytes = self.about("workload", workload, None)?;
+        Ruling::decode(&bytes).ok_or_else(|| "wasm: workload returned no ruling".to_owned())
+    }
+
+    /// A score for each flavor.
+    pub fn score_flavors(&mut self, workload: &Workload, flavors: &[Flavor]) -> Result<Vec<i32>, String> {
+        let bytes = self.about("flavor", workload, Some(flavors))?;
+        if bytes.len() != 4 * flavors.len() {
+            let (n, of) = (bytes.len(), flavors.len());
+            return Err(format!(
+                "wasm: flavor returned {n} bytes for {of} flavors: four for each are needed"
+            ));
+        }
+        Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes)).collect())
+    }
+
+    /// The place of a workload among candidates for preemption.
+    pub fn victim_order(&mut self, workload: &Workload) -> Result<i32, String> {
+        let mut bytes = Vec::new();
+        workload.encode(&mut bytes);
+        let place = self.put(&bytes)?;
+        self.call::<_, i32>("victim", place)
     }
 }

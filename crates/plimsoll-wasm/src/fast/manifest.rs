@@ -4,7 +4,8 @@ use plimsoll_plugin::{Manifest, Normalization};
 use serde::Deserialize;
 
 /// Extension points of the interface.
-pub(super) const POINTS: [&str; 5] = ["preFilter", "filter", "score", "reserve", "permit"];
+pub(super) const POINTS: [&str; 8] =
+    ["preFilter", "filter", "score", "reserve", "permit", "workload", "flavor", "victim"];
 /// Most columns of a kind, and most reasons.
 const MOST: usize = 64;
 /// Longest name of a resource or label, and longest reason, in bytes.
@@ -19,6 +20,8 @@ struct Text {
     node: NodeReads,
     reasons: Vec<Reason>,
     normalize: Option<String>,
+    workload: WorkloadReads,
+    flavor: FlavorReads,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -37,6 +40,18 @@ struct NodeReads {
     labels: Vec<String>,
     numbers: Vec<String>,
     taints: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WorkloadReads {
+    requests: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct FlavorReads {
+    labels: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -69,7 +84,9 @@ pub(super) fn parse(text: &[u8]) -> Result<Manifest, String> {
     let node = text.node;
     let reasons: Vec<(String, bool)> =
         text.reasons.into_iter().map(|r| (r.text, r.preemption_helps)).collect();
-    let lists = [&requests, &labels, &node.resources, &node.labels, &node.numbers];
+    let (of_workloads, of_flavors) = (text.workload.requests, text.flavor.labels);
+    let lists =
+        [&requests, &labels, &node.resources, &node.labels, &node.numbers, &of_workloads, &of_flavors];
     if lists.iter().any(|list| list.len() > MOST) || reasons.len() > MOST {
         return Err(wrong(format!("a list has more than {MOST} entries")));
     }
@@ -99,6 +116,8 @@ pub(super) fn parse(text: &[u8]) -> Result<Manifest, String> {
         node_taints: node.taints,
         reasons,
         normalize,
+        workload_requests: of_workloads,
+        flavor_labels: of_flavors,
     })
 }
 
@@ -111,6 +130,8 @@ mod tests {
         let manifest = Manifest::new().pre_filters().filters().scores().reserves().permits().charges();
         let manifest = manifest.pod_request("cpu").pod_label("a").node_resource("x/y").node_label("b");
         let manifest = manifest.node_number("c").node_taints().reason("full \"up\"", true);
+        let manifest = manifest.rules_workloads().scores_flavors().orders_victims();
+        let manifest = manifest.workload_request("x/gpu").flavor_label("price");
         let manifest = Manifest { pod_name: true, pod_namespace: true, ..manifest };
         for normalize in [Normalization::None, Normalization::Max, Normalization::ReverseMax] {
             let manifest = manifest.clone().normalize(normalize);

@@ -6,12 +6,17 @@
 
 mod backend;
 mod guest;
+mod imports;
 mod manifest;
 mod plugin;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod workloads;
+#[cfg(test)]
+mod workloads_tests;
 
-pub use backend::{Backend, Native, Wasm};
+pub use backend::{Backend, Native, RULE_FUEL, Wasm};
 pub use guest::{FastGuest, MARKER};
 pub use plugin::{FastPlugin, points};
+pub use workloads::{GuestPolicy, policy_points};

@@ -19,6 +19,9 @@ use plimsoll_state::{ObjectEvent, Time};
 use super::{Backend, FastGuest, FastPlugin, Native, Wasm, points};
 
 #[allow(dead_code)]
+#[path = "../../../plimsoll-plugin/examples/budgets.rs"]
+pub(super) mod budgets;
+#[allow(dead_code)]
 #[path = "../../../plimsoll-plugin/examples/fgd.rs"]
 mod fgd;
 #[allow(dead_code)]
@@ -38,7 +41,7 @@ const FGD: &str = "pod 60 2000 1\npod 25 4000 2\npod 15 2000 0\n";
 const LOCALITY: &str = "set-0 zone-0 n3\nset-1 zone-1 n5 n6\n";
 
 /// A guest in text form: everything but what `body` has.
-fn wat(manifest: &str, body: &str) -> Result<FastGuest, String> {
+pub(super) fn wat(manifest: &str, body: &str) -> Result<FastGuest, String> {
     let manifest = manifest.replace('"', "\\22");
     let len = manifest.replace("\\22", "\"").len();
     let text = format!(
@@ -296,7 +299,7 @@ fn what_is_kept_changes_no_decision() {
 }
 
 /// The examples of the SDK, built for wasm32; `None`, said on standard error: this toolchain can't.
-fn examples() -> Option<&'static BTreeMap<&'static str, FastGuest>> {
+pub(super) fn examples() -> Option<&'static BTreeMap<&'static str, FastGuest>> {
     static BUILT: OnceLock<Option<BTreeMap<&'static str, FastGuest>>> = OnceLock::new();
     BUILT.get_or_init(build_examples).as_ref()
 }
@@ -339,7 +342,7 @@ fn build_examples() -> Option<BTreeMap<&'static str, FastGuest>> {
         build(source, &["--crate-type", "cdylib", "--extern", &library, "-o", &wasm]);
         (name, FastGuest::new(&std::fs::read(wasm).unwrap()).unwrap())
     };
-    let guests = ["fgd", "licences", "locality"].map(guest).into_iter().collect();
+    let guests = ["fgd", "licences", "locality", "budgets"].map(guest).into_iter().collect();
     let _ = std::fs::remove_dir_all(out);
     Some(guests)
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{Up, binary, condition, job, queue};
+use crate::reload::event;
 use plimsoll_api::json;
 use plimsoll_runtime::api::{NODES, PODS, PatchKind, WORKLOADS};
 use serde_json::json;
@@ -82,6 +83,52 @@ async fn rules_about_workloads_decide_which_may_start() {
         says(up, "large").await.filter(|text| text == "False Vetoed more than two pods").map(drop)
     })
     .await;
+
+    // Other rules are asked about workloads that wait; those that can't be used leave the ones before.
+    std::fs::write(&config, text.replace("workload.pods > 2", "workload.podz > 2")).unwrap();
+    up.until("a warning", async |up| event(up, "FailedPluginReload").await).await;
+    std::fs::write(&config, text.replace("workload.pods > 2", "workload.pods > 3")).unwrap();
+    up.until("the large one", async |up| {
+        says(up, "large").await.filter(|text| text.starts_with("True ")).map(drop)
+    })
+    .await;
+    let note = up.until("an event", async |up| event(up, "PluginsReloaded").await).await;
+    assert_eq!(note, "The rules about workloads were reloaded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_choose_the_flavor_of_a_workload() {
+    let dir = crate::common::directory();
+    let config = dir.join("kueue.yaml");
+    let text = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nplimsoll:\n  workloads:\n    \
+                flavorScore: 'workload.pods > 1 ? -int(flavor.nodeLabels[?\"price\"].orValue(\"0\")) : 0'\n";
+    std::fs::write(&config, text).unwrap();
+    let named = config.display().to_string();
+    let up = Up::start_in(dir, &["--speed", "10", "--no-joint-admission", "--config", &named]).await;
+    let flavor = |name: &str, price: u32| {
+        format!(
+            "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata: {{name: {name}}}\n\
+             spec: {{nodeLabels: {{price: '{price}'}}}}\n---\n"
+        )
+    };
+    let costly = "    - name: any\n      resources: [{name: cpu, nominalQuota: 8}]\n";
+    let both = format!("{}{}", costly.replace("any", "costly"), costly.replace("any", "cheap"));
+    up.apply(&format!("{}{}{}", flavor("costly", 9), flavor("cheap", 1), queue(8).replace(costly, &both)))
+        .await;
+    for (name, pods) in [("two", 2), ("one", 1)] {
+        up.create(&job(name, &json!({"kueue.x-k8s.io/queue-name": "main"}), pods, 600)).await.unwrap();
+    }
+    for (name, flavor) in [("two", "cheap"), ("one", "costly")] {
+        up.until(name, async |up| {
+            let all = up.list(WORKLOADS).await;
+            let of = |w: &&serde_json::Value| {
+                json::text(w, &["metadata", "name"]).starts_with(&format!("job-{name}-"))
+            };
+            let assigned = &all.iter().find(of)?["status"]["admission"]["podSetAssignments"][0];
+            (assigned["flavors"]["cpu"] == flavor).then_some(())
+        })
+        .await;
+    }
 }
 
 #[test]

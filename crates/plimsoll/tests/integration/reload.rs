@@ -31,7 +31,8 @@ fn pod(name: &str) -> Value {
     })
 }
 
-async fn event(up: &Up, reason: &str) -> Option<String> {
+/// The message of the event with this reason about plugins.
+pub async fn event(up: &Up, reason: &str) -> Option<String> {
     let events = up.list(EVENTS).await;
     let found = events.iter().find(|event| event["reason"] == reason)?;
     assert_eq!(found["regarding"]["name"], "plimsoll");

@@ -7,6 +7,7 @@ use crate::format;
 use crate::ids::{ClusterQueueId, FlavorId, FlavorResource, ResourceId, WorkloadId};
 use crate::model::{FlavorFungibility, FlavorPreference, PreemptionPolicy};
 use crate::pod_sets::PodSetResources;
+use crate::policy::flavor_order;
 use crate::rules::Group;
 use plimsoll_state::model::{NodeSelectorTerm, PodSpec, Requirement, StringMap, Taint, TaintEffect};
 use plimsoll_state::reservation::DryRunId;
@@ -164,7 +165,10 @@ impl Cycle<'_> {
         };
         let (mut best, mut attempted) = (GranularMode::WORST, None);
         let (before, mut runs) = (self.lift_group(), Vec::new());
-        for (i, &flavor) in group.flavors.iter().enumerate().skip(start) {
+        let scores = self.state.wl(s.id).map_or(&[][..], |w| w.flavor_scores());
+        let scored = flavor_order(&group.flavors, scores);
+        let flavors = scored.as_deref().unwrap_or(&group.flavors);
+        for (i, &flavor) in flavors.iter().enumerate().skip(start) {
             attempted = Some(i);
             if let Some(text) = self.unpinned(s, flavor, res) {
                 found.reasons.push(text);
