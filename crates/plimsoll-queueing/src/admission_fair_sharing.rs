@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::config::AdmissionFairSharing;
 use super::ids::{ClusterQueueId, LocalQueueId, WorkloadId};
+use super::model::QueueingStrategy;
 use crate::Queueing;
 use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::time::{SECOND, Time};
@@ -120,6 +121,18 @@ impl Queueing {
             }
             self.timers.samples.insert((now.plus(config.sampling).max(Time(now.0.saturating_add(1))), lq));
             self.dirty.local_queues.insert(lq);
+            self.look_at_other_head(lq);
+        }
+    }
+
+    /// Where the order is strict only the first workload is tried, and with another usage that is another one. Nobody gets
+    /// quota by that, but the new first one says why it waits, as in Kueue, which tries it all the time.
+    fn look_at_other_head(&mut self, lq: LocalQueueId) {
+        let Some(cq) = self.lq(lq).cq else { return };
+        let queue = self.cq(cq);
+        let strict = queue.rules.strategy == QueueingStrategy::StrictFifo;
+        if strict && queue.rules.fair_admission && queue.pending.has_head() {
+            self.due.tree_of(cq);
         }
     }
 
