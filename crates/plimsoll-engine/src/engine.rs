@@ -98,12 +98,12 @@ impl NodeReservations for Reservations<'_> {
         self.0.claim_blockers(plan)
     }
 
-    fn take_out(&mut self, workload: Option<&WorkloadKey>) -> usize {
-        self.0.take_out(workload)
+    fn simulate_removal(&mut self, workload: Option<&WorkloadKey>) -> usize {
+        self.0.simulate_removal(workload)
     }
 
-    fn put_back(&mut self, workload: Option<&WorkloadKey>) {
-        self.0.put_back(workload);
+    fn simulate_addition(&mut self, workload: Option<&WorkloadKey>) {
+        self.0.simulate_addition(workload);
     }
 
     fn extend(&mut self, now: Time, run: DryRunId, workload: &WorkloadKey, pods: &[(Pod, usize)]) -> bool {

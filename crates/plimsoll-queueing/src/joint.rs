@@ -66,17 +66,17 @@ pub trait NodeReservations {
     /// The workloads that have to leave before all pods of a plan fit on its nodes. `None`: that is not known.
     fn blockers(&mut self, plan: DryRunId) -> Option<BTreeSet<WorkloadKey>>;
 
-    /// Takes the pods of a workload, and what is reserved for it, off their nodes, until they are put back; `None`: the pods
+    /// Takes the pods of a workload, and what is reserved for it, off their nodes, until they are added again; `None`: the pods
     /// of all workloads that are being deleted. How many there were.
-    fn take_out(&mut self, workload: Option<&WorkloadKey>) -> usize;
+    fn simulate_removal(&mut self, workload: Option<&WorkloadKey>) -> usize;
 
-    /// Puts back what was taken out.
-    fn put_back(&mut self, workload: Option<&WorkloadKey>);
+    /// Adds what was removed.
+    fn simulate_addition(&mut self, workload: Option<&WorkloadKey>);
 
     /// Places those of these pods that a standing dry run has no place for; whether all have one then.
     fn extend(&mut self, now: Time, run: DryRunId, workload: &WorkloadKey, pods: &[(Pod, usize)]) -> bool;
 
-    /// Puts back the pods of a workload that was taken out, if the pods of a standing dry run have nodes beside them, where
+    /// Adds the pods of a workload again that was removed, if the pods of a standing dry run have nodes beside them, where
     /// needed other ones than before. Otherwise nothing changes.
     fn put_back_beside(&mut self, run: DryRunId, workload: &WorkloadKey) -> bool;
 

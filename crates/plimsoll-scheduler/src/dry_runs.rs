@@ -102,7 +102,7 @@ impl Scheduler {
     }
 
     /// Puts the pods of a lifted dry run back on their nodes; whether all fit there. `checked`: other pods may have come, so
-    /// that each has to pass the filters. Pods that don't are taken out.
+    /// that each has to pass the filters. Pods that don't are removed.
     pub fn restore_dry_run(&mut self, id: DryRunId, checked: bool) -> bool {
         let Some(run) = self.dry_runs.get_mut(id).filter(|run| !run.stands) else { return true };
         run.stands = true;
@@ -186,6 +186,6 @@ impl Scheduler {
         for (_, run) in self.dry_runs.iter() {
             assert!(!run.stands, "a dry run stands");
         }
-        assert!(self.taken_out.is_empty(), "pods are taken out");
+        assert!(self.removed.is_empty(), "pods are removed");
     }
 }

@@ -311,7 +311,7 @@ pub struct Scheduler {
     /// Pods that may be created, placed for a decision of joint admission.
     dry_runs: Slab<DryRunId, dry_runs::DryRun>,
     /// Pods of workloads taken off their nodes for a decision of joint admission.
-    taken_out: victims::TakenOut,
+    removed: victims::Removed,
     /// The cycle that waits for extenders.
     extending: Option<extend::Extending>,
     next_call: u64,
@@ -374,7 +374,7 @@ impl Scheduler {
             whole_version: 0,
             node_version: 0,
             dry_runs: Slab::default(),
-            taken_out: victims::TakenOut::default(),
+            removed: victims::Removed::default(),
             extending: None,
             next_call: 0,
             in_flight_events: Map::default(),

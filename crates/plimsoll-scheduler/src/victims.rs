@@ -1,5 +1,5 @@
-//! Preemption for nodes (joint admission): where the pods of a workload fit once others have left. Workloads are taken out,
-//! one after the other, until all pods of a dry run have a node, and put back where they are not in the way after all.
+//! Preemption for nodes (joint admission): where the pods of a workload fit once others have left. Workloads are removed,
+//! one after the other, until all pods of a dry run have a node, and added again where they are not in the way after all.
 
 use super::Scheduler;
 use super::cluster::{NodeId, PodId};
@@ -11,14 +11,14 @@ use plimsoll_state::reservation::DryRunId;
 use plimsoll_state::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where pods were that are taken out.
-pub(crate) type TakenOut = BTreeMap<Option<WorkloadKey>, Vec<(PodId, NodeId)>>;
+/// Where pods were that are removed.
+pub(crate) type Removed = BTreeMap<Option<WorkloadKey>, Vec<(PodId, NodeId)>>;
 
 impl Scheduler {
-    /// Takes the pods of a workload, and what is reserved for it, off their nodes, until they are put back; `None`: the pods
+    /// Takes the pods of a workload, and what is reserved for it, off their nodes, until they are added again; `None`: the pods
     /// of all workloads that are being deleted. How many there were.
-    pub fn take_out(&mut self, workload: Option<&WorkloadKey>) -> usize {
-        if self.taken_out.contains_key(&workload.cloned()) {
+    pub fn simulate_removal(&mut self, workload: Option<&WorkloadKey>) -> usize {
+        if self.removed.contains_key(&workload.cloned()) {
             return 0;
         }
         let pods: Vec<PodId> = match workload {
@@ -31,13 +31,13 @@ impl Scheduler {
         let there: Vec<(PodId, NodeId)> =
             pods.into_iter().filter_map(|id| Some((id, self.cluster.unplace_keeping_row(id)?))).collect();
         let count = there.len();
-        self.taken_out.insert(workload.cloned(), there);
+        self.removed.insert(workload.cloned(), there);
         count
     }
 
-    /// Puts the pods of a workload back that was taken out.
-    pub fn put_back(&mut self, workload: Option<&WorkloadKey>) {
-        for (pod, node) in self.taken_out.remove(&workload.cloned()).unwrap_or_default().into_iter().rev() {
+    /// Adds the pods of a workload again that was removed.
+    pub fn simulate_addition(&mut self, workload: Option<&WorkloadKey>) {
+        for (pod, node) in self.removed.remove(&workload.cloned()).unwrap_or_default().into_iter().rev() {
             self.cluster.place(pod, node);
         }
     }
@@ -62,17 +62,17 @@ impl Scheduler {
         fits
     }
 
-    /// Puts the pods of a workload back that was taken out, if the pods of a standing dry run have a node beside them, where
+    /// Adds the pods of a workload again that was removed, if the pods of a standing dry run have a node beside them, where
     /// needed another one than before. Otherwise nothing has changed.
     pub fn put_back_beside(&mut self, run: DryRunId, workload: &WorkloadKey) -> bool {
         let key = Some(workload.clone());
-        if !self.taken_out.contains_key(&key) {
+        if !self.removed.contains_key(&key) {
             return true;
         }
         let Some(rows) = self.dry_runs.get_mut(run).map(|r| std::mem::take(&mut r.rows)) else {
             return false;
         };
-        let there = self.taken_out.remove(&key).unwrap_or_default();
+        let there = self.removed.remove(&key).unwrap_or_default();
         there.iter().rev().for_each(|(pod, node)| self.cluster.place(*pod, *node));
         let touched: BTreeSet<NodeId> = there.iter().map(|(_, node)| *node).collect();
         let everywhere = self.matter_elsewhere(&there, &rows);
@@ -109,7 +109,7 @@ impl Scheduler {
                 self.cluster.unplace_keeping_row(*pod);
             });
             moved.iter().for_each(|&at| self.cluster.place(rows[at].1.row, rows[at].0));
-            self.taken_out.insert(key, there);
+            self.removed.insert(key, there);
         }
         if let Some(known) = self.dry_runs.get_mut(run) {
             *known = DryRun { rows, stands: true };
@@ -128,7 +128,7 @@ impl Scheduler {
     }
 
     /// What speaks against preempting the pods of a workload for one with pods of this priority. Budgets count the pods of
-    /// workloads that are taken out as deleted before.
+    /// workloads that are removed as deleted before.
     pub fn protection(&self, workload: &WorkloadKey, priority: i64) -> Protection {
         let pods: Vec<PodId> = self.cluster.workloads.of(workload).map(|(id, _)| id).collect();
         if pods.iter().any(|p| i64::from(self.cluster.priority(*p)) > priority) {
@@ -140,7 +140,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether deleting these pods of a workload violates a budget, once those of the workloads taken out are deleted.
+    /// Whether deleting these pods of a workload violates a budget, once those of the workloads removed are deleted.
     fn violates_budgets(&self, workload: &WorkloadKey, pods: &[PodId]) -> bool {
         let namespace = pods.first().map(|p| self.cluster.shape(*p).namespace);
         let budgets = namespace.and_then(|n| self.cluster.objects.budgets.get(&n));
@@ -148,7 +148,7 @@ impl Scheduler {
             return false;
         }
         let mut left = BudgetsLeft::new(&self.cluster);
-        let before = self.taken_out.keys().flatten().filter(|w| w.namespace == workload.namespace);
+        let before = self.removed.keys().flatten().filter(|w| w.namespace == workload.namespace);
         for (pod, _) in before.flat_map(|w| self.cluster.workloads.of(w)) {
             left.delete(pod);
         }

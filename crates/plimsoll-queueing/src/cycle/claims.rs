@@ -362,13 +362,13 @@ impl Cycle<'_> {
         let gone: Vec<WorkloadKey> = gone.filter_map(|id| Some(self.state.wl(id)?.obj.key.clone())).collect();
         let (flavors, pods) = self.claim_of_assignment(e);
         let Some(nodes) = self.nodes.as_mut() else { return true };
-        nodes.take_out(None);
+        nodes.simulate_removal(None);
         gone.iter().for_each(|key| {
-            nodes.take_out(Some(key));
+            nodes.simulate_removal(Some(key));
         });
         let whole = nodes.restore(run, self.dry_runs.others_placed);
-        gone.iter().rev().for_each(|key| nodes.put_back(Some(key)));
-        nodes.put_back(None);
+        gone.iter().rev().for_each(|key| nodes.simulate_addition(Some(key)));
+        nodes.simulate_addition(None);
         if !whole {
             nodes.end(run);
             self.restore_claims(Some(&before));

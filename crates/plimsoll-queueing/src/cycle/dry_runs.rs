@@ -80,7 +80,7 @@ pub(super) struct DryRuns {
     /// Whether a dry run of the present workload failed by the labels of its pods, which scheduling hashes leave out.
     pub(super) by_labels: bool,
     /// Whether victims of entries before are off their nodes: what failed beside them may fit.
-    pub(super) victims_taken_out: bool,
+    pub(super) victims_removed: bool,
 }
 
 /// A search for victims: what it is for, in which ClusterQueue, and whether quota is enough without victims.
@@ -96,7 +96,7 @@ impl Cycle<'_> {
     ) -> Option<VictimSearch> {
         let wl = self.state.wl(s.id)?;
         let mut members = s.group.iter().filter_map(|m| wl.obj.pod_sets.get(m.index));
-        if self.dry_runs.victims_taken_out
+        if self.dry_runs.victims_removed
             || self.dry_runs.overtakes
             || self.admitted > 0
             || !self.preempted.is_empty()
@@ -240,7 +240,7 @@ impl Cycle<'_> {
         }
         let Some((admission, own)) = self.admission_tried(s, tried) else { return Ok(None) };
         let members = s.group.iter().filter_map(|m| wl.obj.pod_sets.get(m.index));
-        let known = !self.dry_runs.victims_taken_out
+        let known = !self.dry_runs.victims_removed
             && !self.dry_runs.overtakes
             && !members.fold(false, |any, p| any | looks_at_pods(&p.spec));
         let mut choices = self.dry_runs.choices.clone();

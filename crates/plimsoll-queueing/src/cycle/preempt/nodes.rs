@@ -31,8 +31,8 @@ pub(in crate::cycle) struct NodesNeeded {
 pub(in crate::cycle) struct NodeSearch {
     /// The pods that have a node so far; it stands.
     run: Option<DryRunId>,
-    /// Workloads that are taken out.
-    taken_out: Vec<WorkloadKey>,
+    /// Workloads that are removed.
+    removed: Vec<WorkloadKey>,
     /// Whether workloads whose budgets would be violated are left out.
     within_budgets: bool,
     /// Whether one was left out for that.
@@ -206,7 +206,7 @@ impl Cycle<'_> {
         let (Some(_), Some(nodes)) = (&need.nodes, self.nodes.as_mut()) else { return false };
         self.node_search.within_budgets = within_budgets;
         self.node_search.spared = false;
-        nodes.take_out(None);
+        nodes.simulate_removal(None);
         self.node_search.only_nodes && self.nodes_fit(need)
     }
 
@@ -222,7 +222,7 @@ impl Cycle<'_> {
         }
         self.put_all_back();
         if let Some(nodes) = self.nodes.as_mut() {
-            nodes.put_back(None);
+            nodes.simulate_addition(None);
         }
         !found && self.node_search.spared && self.node_search.within_budgets
     }
@@ -253,11 +253,11 @@ impl Cycle<'_> {
     pub(super) fn take_out_nodes(&mut self, need: &PreemptionContext, id: WorkloadId) {
         let (Some(_), Some(nodes)) = (&need.nodes, self.nodes.as_mut()) else { return };
         let Some(key) = self.state.workloads.get(id).map(|w| w.obj.key.clone()) else { return };
-        nodes.take_out(Some(&key));
-        self.node_search.taken_out.push(key);
+        nodes.simulate_removal(Some(&key));
+        self.node_search.removed.push(key);
     }
 
-    /// Whether all pods have a node beside what is not taken out.
+    /// Whether all pods have a node beside what is not removed.
     pub(super) fn nodes_fit(&mut self, need: &PreemptionContext) -> bool {
         let (Some(needed), Some(nodes)) = (&need.nodes, self.nodes.as_mut()) else { return true };
         // Nobody reads why not: the dry run begins with no pods, and takes them in without explanations.
@@ -280,10 +280,10 @@ impl Cycle<'_> {
         }
         let key = |id| Some(self.state.workloads.get(id)?.obj.key.clone());
         let keys: Vec<WorkloadKey> =
-            candidates.filter_map(key).filter(|k| !self.node_search.taken_out.contains(k)).collect();
+            candidates.filter_map(key).filter(|k| !self.node_search.removed.contains(k)).collect();
         self.node_search.run.into_iter().for_each(|run| nodes.lift(run));
         for key in &keys {
-            nodes.take_out(Some(key));
+            nodes.simulate_removal(Some(key));
         }
         let hopeless = needed.pods.iter().filter(|(_, count)| *count > 0).any(|(pod, _)| {
             let run = nodes.dry_run(self.now, &needed.key, &[]).0;
@@ -291,7 +291,7 @@ impl Cycle<'_> {
             nodes.end(run);
             !fits
         });
-        keys.iter().rev().for_each(|key| nodes.put_back(Some(key)));
+        keys.iter().rev().for_each(|key| nodes.simulate_addition(Some(key)));
         if let Some(run) = self.node_search.run {
             nodes.restore(run, false);
         }
@@ -306,7 +306,7 @@ impl Cycle<'_> {
         let Some(run) = self.node_search.run else { return true };
         let done = nodes.put_back_beside(run, &key);
         if done {
-            self.node_search.taken_out.retain(|k| *k != key);
+            self.node_search.removed.retain(|k| *k != key);
         }
         done
     }
@@ -315,8 +315,8 @@ impl Cycle<'_> {
     pub(super) fn put_all_back(&mut self) {
         let Some(nodes) = self.nodes.as_mut() else { return };
         self.node_search.run.take().into_iter().for_each(|run| nodes.end(run));
-        for key in self.node_search.taken_out.drain(..).rev() {
-            nodes.put_back(Some(&key));
+        for key in self.node_search.removed.drain(..).rev() {
+            nodes.simulate_addition(Some(&key));
         }
     }
 
@@ -381,7 +381,7 @@ impl Cycle<'_> {
     }
 
     /// Takes the pods of workloads that entries before preempt off their nodes, for the
-    /// computation of an assignment. Gives what has to be put back.
+    /// computation of an assignment. Gives what has to be added again.
     pub(in crate::cycle) fn take_out_victims_of_others(
         &mut self,
         victims: &BTreeSet<WorkloadId>,
@@ -390,17 +390,17 @@ impl Cycle<'_> {
         let key = |id: &WorkloadId| Some(self.state.workloads.get(*id)?.obj.key.clone());
         let keys: Vec<WorkloadKey> = victims.iter().filter_map(key).collect();
         for key in &keys {
-            nodes.take_out(Some(key));
+            nodes.simulate_removal(Some(key));
         }
-        self.dry_runs.victims_taken_out = true;
+        self.dry_runs.victims_removed = true;
         keys
     }
 
     /// Puts them back.
     pub(in crate::cycle) fn put_back_victims_of_others(&mut self, keys: &[WorkloadKey]) {
-        self.dry_runs.victims_taken_out = false;
+        self.dry_runs.victims_removed = false;
         let Some(nodes) = self.nodes.as_mut() else { return };
-        keys.iter().rev().for_each(|key| nodes.put_back(Some(key)));
+        keys.iter().rev().for_each(|key| nodes.simulate_addition(Some(key)));
     }
 
     /// Ends what a search found and nothing uses.
