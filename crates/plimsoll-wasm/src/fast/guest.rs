@@ -11,10 +11,12 @@ use wasmtime::{
 
 use super::imports::{MAX_TEXT, State, link};
 use super::manifest;
-use crate::guest::{MAX_FUEL, MAX_MEMORY, MAX_TABLE, compile, trap_name};
+use crate::guest::{MAX_MEMORY, MAX_TABLE, compile, trap_name};
 
 /// The export that tells a guest of this interface, version 1, from others.
 pub const MARKER: &str = "plimsoll_plugin_v1";
+/// Instructions that one call may execute; a fraction of a second.
+pub const MAX_FUEL: u64 = 500_000_000;
 /// Most charges of a pod.
 const MAX_CHARGES: usize = 64;
 

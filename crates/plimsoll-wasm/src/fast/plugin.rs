@@ -251,6 +251,14 @@ const MOST_ROWS: usize = 8192;
 const GAP: usize = 256;
 
 impl<T: Copy> Batch<T> {
+    /// The answer for a node, if it was asked for since the last change.
+    fn known(&mut self, cluster: &Cluster, node: NodeId) -> Option<T> {
+        let row = node.index();
+        let known = (*self.answers.get(row)?).filter(|_| self.position == Some(cluster.change_position()))?;
+        self.next = row + 1;
+        Some(known)
+    }
+
     /// The answer for a node; `ask` gets rows.
     fn get(
         &mut self,
@@ -263,11 +271,10 @@ impl<T: Copy> Batch<T> {
             self.answers.clear();
             (self.position, self.size, self.next) = (Some(position), 1, usize::MAX);
         }
-        let row = node.index();
-        if let Some(Some(known)) = self.answers.get(row) {
-            self.next = row + 1;
-            return Ok(*known);
+        if let Some(known) = self.known(cluster, node) {
+            return Ok(known);
         }
+        let row = node.index();
         let in_order = (self.next..self.next.saturating_add(GAP)).contains(&row);
         self.size = if in_order { (self.size * 8).min(MOST_ROWS) } else { 1 };
         self.next = row + 1;
@@ -329,8 +336,15 @@ impl Filtering {
     }
 
     fn verdict(&self, cluster: &Cluster, node: NodeId) -> Result<Status, String> {
-        let mut shared = lock(&self.shared);
         let cycle = &mut *self.cycle.borrow_mut();
+        // A dry run that changes nodes without a word in the log forgets the answers.
+        if !cycle.stale
+            && cycle.blocked.is_none()
+            && let Some(answer) = cycle.batch.known(cluster, node)
+        {
+            return Ok(self.status(answer));
+        }
+        let mut shared = lock(&self.shared);
         if std::mem::take(&mut cycle.stale) {
             shared.sync(cluster)?;
             cycle.pod = Pod { node: None, ..shared.pod(cluster, self.id, &cycle.delta)? };
@@ -349,13 +363,18 @@ impl Filtering {
             let Shared { backend, table, .. } = &mut *shared;
             backend.filter(pod, table, rows)
         })?;
-        Ok(match answer.checked_sub(1) {
+        Ok(self.status(answer))
+    }
+
+    /// What an answer of the guest means.
+    fn status(&self, answer: u8) -> Status {
+        match answer.checked_sub(1) {
             None => Status::success(),
             Some(at) => match self.reasons.get(usize::from(at)) {
                 Some(status) => status.clone(),
                 None => Status::error(format!("filter returned reason {answer} of {}", self.reasons.len())),
             },
-        })
+        }
     }
 }
 
@@ -389,9 +408,13 @@ struct Scoring {
 
 impl Scoring {
     fn raw(&self, cluster: &Cluster, node: NodeId) -> Result<i64, String> {
+        let mut batch = self.batch.borrow_mut();
+        if let Some(known) = batch.known(cluster, node) {
+            return Ok(known);
+        }
         let mut shared = lock(&self.shared);
         shared.sync(cluster)?;
-        self.batch.borrow_mut().get(cluster, node, |rows| {
+        batch.get(cluster, node, |rows| {
             let Shared { backend, table, .. } = &mut *shared;
             backend.score(&self.pod, table, rows)
         })
