@@ -2,6 +2,7 @@
 
 use super::cluster::PodId;
 use super::framework::{AssumedPod, BindResult, CycleState, PluginId, RemoteCall};
+use super::metrics::{Metered, Unmetered};
 use super::record::RecordCause;
 use super::runner::Runner;
 use super::{Action, DeviceGrant, ExtenderAnswer, ExtenderCall, Scheduler};
@@ -12,6 +13,8 @@ use plimsoll_state::cast::index32;
 pub(crate) struct Assumed {
     /// Index of the profile whose plugins assumed it.
     profile: u32,
+    /// Whether its attempt is measured.
+    measured: bool,
     /// What the plugins of its cycle wrote.
     state: CycleState,
     /// The plugin that binds it, and its place in the order of Bind.
@@ -24,8 +27,8 @@ pub(crate) struct Assumed {
 }
 
 impl Assumed {
-    pub fn new(profile: u32, state: CycleState) -> Self {
-        Self { profile, state, binder: None, call: None, claims: Box::default() }
+    pub fn new(profile: u32, state: CycleState, measured: bool) -> Self {
+        Self { profile, measured, state, binder: None, call: None, claims: Box::default() }
     }
 
     /// The plugin that binds it.
@@ -47,6 +50,10 @@ impl Assumed {
         &self.state
     }
 
+    pub fn is_measured(&self) -> bool {
+        self.measured
+    }
+
     pub fn profile(&self) -> usize {
         self.profile as usize
     }
@@ -60,10 +67,19 @@ impl Assumed {
 impl Scheduler {
     /// The profile of an assumed pod, and the pod as its plugins see it.
     pub(super) fn assumed(&self, id: PodId) -> Option<(&Runner, AssumedPod<'_>)> {
-        let Assumed { profile, state, .. } = self.reservations.assumed(id)?;
+        let Assumed { profile, state, measured, .. } = self.reservations.assumed(id)?;
         let runner = self.runners.get(*profile as usize)?;
         let node = self.cluster.pods[id].node?;
-        Some((runner, AssumedPod { cluster: &self.cluster, state, pod: id, node }))
+        Some((runner, AssumedPod { cluster: &self.cluster, state, pod: id, node, measured: *measured }))
+    }
+
+    /// What measures the attempt of an assumed pod, if it is measured.
+    #[inline]
+    pub(super) fn meter_of(&self, pod: &AssumedPod<'_>) -> Option<Metered> {
+        if !pod.measured {
+            return None;
+        }
+        self.meter(true, self.reservations.assumed(pod.pod)?.profile())
     }
 
     /// Bind: the first plugin that does not skip the pod.
@@ -137,8 +153,9 @@ impl Scheduler {
             return;
         }
         if let Some((runner, assumed)) = self.assumed(id) {
-            for i in &runner.post_bind {
-                runner.at(*i).plugin.post_bind(&assumed);
+            match self.meter_of(&assumed) {
+                None => runner.run_post_bind_plugins(&Unmetered, &assumed),
+                Some(meter) => runner.run_post_bind_plugins(&meter, &assumed),
             }
         }
         self.reservations.end_assumed(id);

@@ -3,8 +3,10 @@
 
 use super::cluster::{Cluster, NodeId, PodId};
 use super::framework::{
-    Code, CycleState, FilterState, Incoming, PluginId, PluginIds, PreFilterResult, Reason, ScoreState, Status,
+    Code, CycleState, FilterState, Incoming, Normalization, PluginId, PluginIds, PreFilterResult, Reason,
+    ScoreState, Status,
 };
+use super::metrics::{Meter, Point};
 use super::runner::{Layer, Made, Runner};
 use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::intern::Sym;
@@ -34,12 +36,13 @@ pub(crate) struct Cycle<'a> {
 
 impl<'a> Cycle<'a> {
     /// Runs PreFilter.
-    pub fn pre_filter(runner: &'a Runner, cluster: &Cluster, pod: Incoming) -> Self {
-        Self::pre_filter_without(runner, cluster, pod, &[])
+    pub fn pre_filter(meter: &impl Meter, runner: &'a Runner, cluster: &Cluster, pod: Incoming) -> Self {
+        Self::pre_filter_without(meter, runner, cluster, pod, &[])
     }
 
     /// Runs PreFilter, leaving out some plugins.
     pub fn pre_filter_without(
+        meter: &impl Meter,
         runner: &'a Runner,
         cluster: &Cluster,
         pod: Incoming,
@@ -56,16 +59,28 @@ impl<'a> Cycle<'a> {
             restricted_by: PluginIds::default(),
             status: Status::success(),
         };
-        cycle.run_pre_filter(cluster, without);
+        meter.point(
+            Point::PreFilter,
+            || {
+                cycle.run_pre_filter(meter, cluster, without);
+                cycle.status.code
+            },
+            |code| *code,
+        );
         let filters = runner.filter.iter().filter(|i| cycle.states[**i].is_some());
         cycle.filters = filters.map(|i| (*i, runner.plugins[*i].id)).collect();
         cycle
     }
 
-    fn run_pre_filter(&mut self, cluster: &Cluster, without: &[usize]) {
+    fn run_pre_filter(&mut self, meter: &impl Meter, cluster: &Cluster, without: &[usize]) {
         for i in self.runner.pre_filter.iter().filter(|i| !without.contains(i)) {
             let made = &self.runner.plugins[*i];
-            match made.plugin.pre_filter(cluster, &self.pod, &mut self.state) {
+            let began = meter.read();
+            let result = made.plugin.pre_filter(cluster, &self.pod, &mut self.state);
+            if meter.measures() && !self.runner.filter_only.contains(i) {
+                meter.plugin_ran(Point::PreFilter, made.id, pre_filter_code(&result), began);
+            }
+            match result {
                 PreFilterResult::Skip => {}
                 PreFilterResult::Reject(status) => {
                     let goes_on = status.code == Code::Unschedulable;
@@ -90,12 +105,13 @@ impl<'a> Cycle<'a> {
     /// Runs PreFilter for a cycle in a placement (`Snapshot.AssumePlacement`), `within` ascending. As upstream, PreFilter
     /// looks at all nodes.
     pub fn pre_filter_within(
+        meter: &impl Meter,
         runner: &'a Runner,
         cluster: &Cluster,
         pod: Incoming,
         within: Option<&'a [NodeId]>,
     ) -> Self {
-        Self { within, ..Self::pre_filter(runner, cluster, pod) }
+        Self { within, ..Self::pre_filter(meter, runner, cluster, pod) }
     }
 
     /// Whether the node is there for the pod.
@@ -177,10 +193,13 @@ impl<'a> Cycle<'a> {
     }
 
     /// Filter plugins in order; stops at the first that rejects.
-    pub fn filter_once(&self, cluster: &Cluster, node: NodeId) -> Status {
+    pub fn filter_once(&self, meter: &impl Meter, cluster: &Cluster, node: NodeId) -> Status {
         for (i, plugin) in &self.filters {
             let Some(state) = &self.states[*i] else { continue };
-            let mut status = state.filter(cluster, node);
+            let mut status = match meter.metered() {
+                None => state.filter(cluster, node),
+                Some(meter) => meter.filter(*plugin, || state.filter(cluster, node)),
+            };
             if !status.is_success() {
                 status.plugin = Some(*plugin);
                 return status;
@@ -190,9 +209,9 @@ impl<'a> Cycle<'a> {
     }
 
     /// Filter with the pods nominated to the node: with them when they go first, then without.
-    pub fn filter(&mut self, cluster: &mut Cluster, node: NodeId) -> Status {
+    pub fn filter(&mut self, meter: &impl Meter, cluster: &mut Cluster, node: NodeId) -> Status {
         if cluster.nodes[node].nominated.is_empty() {
-            return self.filter_once(cluster, node);
+            return self.filter_once(meter, cluster, node);
         }
         let priority = self.pod.shape.spec.priority;
         let own = self.pod.id;
@@ -205,12 +224,12 @@ impl<'a> Cycle<'a> {
         for p in &added {
             self.add_pod(cluster, *p, node);
         }
-        let mut status = self.filter_once(cluster, node);
+        let mut status = self.filter_once(meter, cluster, node);
         for p in &added {
             self.remove_pod(cluster, *p);
         }
         if !added.is_empty() && status.is_success() {
-            status = self.filter_once(cluster, node);
+            status = self.filter_once(meter, cluster, node);
         }
         status
     }
@@ -243,19 +262,57 @@ impl<'a> Cycle<'a> {
     ///
     /// # Errors
     /// The status of the first plugin that failed.
-    pub fn score(&self, cluster: &Cluster, nodes: &[NodeId]) -> Result<Vec<(PluginId, Vec<i64>)>, Status> {
+    pub fn score(
+        &self,
+        meter: &impl Meter,
+        cluster: &Cluster,
+        nodes: &[NodeId],
+    ) -> Result<Vec<(PluginId, Vec<i64>)>, Status> {
+        let began = meter.read();
+        let mut pre_score = 0;
+        let scores = self.run_score(meter, cluster, nodes, &mut pre_score);
+        if meter.measures() {
+            // PreScore and Score of a plugin run one after the other, so that no states are collected.
+            meter.point_took(Point::PreScore, Code::Success, pre_score);
+            let nanos = meter.read().saturating_sub(began).saturating_sub(pre_score);
+            meter.point_took(Point::Score, scores.as_ref().map_or_else(|s| s.code, |_| Code::Success), nanos);
+        }
+        scores
+    }
+
+    /// PreScore and Score, plugin by plugin; adds the nanoseconds of PreScore to `pre_score`.
+    fn run_score(
+        &self,
+        meter: &impl Meter,
+        cluster: &Cluster,
+        nodes: &[NodeId],
+        pre_score: &mut u64,
+    ) -> Result<Vec<(PluginId, Vec<i64>)>, Status> {
         let mut out = Vec::with_capacity(self.runner.score.len());
         for (i, weight) in &self.runner.score {
-            let Made { id, plugin } = &self.runner.plugins[*i];
-            let Some(state) = plugin.pre_score(cluster, &self.pod, nodes, &self.state) else {
+            let id = &self.runner.plugins[*i].id;
+            let began = meter.read();
+            let state = self.run_pre_score(meter, cluster, *i, nodes);
+            *pre_score += meter.read().saturating_sub(began);
+            let Some(state) = state else {
                 if self.runner.score_only.contains(i) {
                     out.push((*id, vec![0; nodes.len()]));
                 }
                 continue;
             };
-            let mut scores: Vec<i64> = nodes.iter().map(|n| state.score(cluster, *n)).collect();
+            let score = |n: &NodeId| {
+                let run = || state.score(cluster, *n);
+                meter.metered().map_or_else(run, |meter| meter.score(*id, run))
+            };
+            let mut scores: Vec<i64> = nodes.iter().map(score).collect();
+            let began = meter.read();
             state.normalize_score(cluster, nodes, &mut scores);
-            if let Some(status) = state.failure() {
+            let failure = state.failure();
+            if meter.measures() && state.normalization() != Normalization::None {
+                let code = failure.as_ref().map_or(Code::Success, |s| s.code);
+                meter.plugin_ran(Point::NormalizeScore, *id, code, began);
+            }
+            if let Some(status) = failure {
                 return Err(status.by(*id));
             }
             for s in &mut scores {
@@ -266,15 +323,40 @@ impl<'a> Cycle<'a> {
         Ok(out)
     }
 
-    /// Score states with their weights, for no nodes in particular.
-    pub fn score_states(&self, cluster: &Cluster, without: &[usize]) -> Vec<(Box<dyn ScoreState>, i64)> {
-        let mut out = Vec::new();
-        for (i, weight) in self.runner.score.iter().filter(|(i, _)| !without.contains(i)) {
-            let plugin = &self.runner.plugins[*i].plugin;
-            if let Some(state) = plugin.pre_score(cluster, &self.pod, &[], &self.state) {
-                out.push((state, *weight));
-            }
+    fn run_pre_score(
+        &self,
+        meter: &impl Meter,
+        cluster: &Cluster,
+        position: usize,
+        nodes: &[NodeId],
+    ) -> Option<Box<dyn ScoreState>> {
+        let Made { id, plugin } = &self.runner.plugins[position];
+        let began = meter.read();
+        let state = plugin.pre_score(cluster, &self.pod, nodes, &self.state);
+        if meter.measures() && !self.runner.score_only.contains(&position) {
+            let code = if state.is_some() { Code::Success } else { Code::Skip };
+            meter.plugin_ran(Point::PreScore, *id, code, began);
         }
+        state
+    }
+
+    /// Score states, for no nodes in particular.
+    pub fn score_states(&self, meter: &impl Meter, cluster: &Cluster, without: &[usize]) -> Vec<Scoring> {
+        let mut out = Vec::new();
+        meter.point(
+            Point::PreScore,
+            || {
+                for (i, weight) in self.runner.score.iter().filter(|(i, _)| !without.contains(i)) {
+                    let plugin = self.runner.plugins[*i].id;
+                    if let Some(state) = self.run_pre_score(meter, cluster, *i, &[]) {
+                        // Weights are of 32 bits in the configuration: kept so, the row is smaller.
+                        let weight = i32::try_from(*weight).unwrap_or(i32::MAX);
+                        out.push(Scoring { plugin, state, weight });
+                    }
+                }
+            },
+            |()| Code::Success,
+        );
         out
     }
 
@@ -289,6 +371,22 @@ impl<'a> Cycle<'a> {
     pub fn take_filters(&mut self) -> Vec<(PluginId, Box<dyn FilterState>)> {
         let states = &mut self.states;
         self.filters.iter().filter_map(|(i, plugin)| Some((*plugin, states[*i].take()?))).collect()
+    }
+}
+
+/// What a plugin knows about the pod while it scores, and the weight of its score.
+#[derive(Debug)]
+pub(crate) struct Scoring {
+    pub plugin: PluginId,
+    pub state: Box<dyn ScoreState>,
+    pub weight: i32,
+}
+
+const fn pre_filter_code(result: &PreFilterResult) -> Code {
+    match result {
+        PreFilterResult::Skip => Code::Skip,
+        PreFilterResult::Reject(status) => status.code,
+        PreFilterResult::Go { .. } => Code::Success,
     }
 }
 

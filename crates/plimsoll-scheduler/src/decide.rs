@@ -3,8 +3,9 @@
 use super::cluster::{Cluster, NodeId, PodId};
 use super::cycle::{Cycle, totals};
 use super::evaluate;
-use super::framework::{Candidate, CycleState, Incoming};
+use super::framework::{Candidate, Code, CycleState, Incoming, Status};
 use super::message::{Failure, truncate_note};
+use super::metrics::{Meter, Point, Unmetered};
 use super::permit::Permitted;
 use super::plugins::preemption::{self, DryRuns};
 use super::post_filter;
@@ -59,7 +60,9 @@ impl Scheduler {
             }
             self.sweep();
             let Some(id) = self.queue.pop() else { break };
+            self.begin_measuring();
             self.schedule(id);
+            self.measuring = false;
             self.settle_victims();
             for action in self.outbox.drain(..) {
                 emit(action);
@@ -90,14 +93,21 @@ impl Scheduler {
 
     /// Looks for a node, and for victims where there is none.
     pub(super) fn find(&mut self, id: PodId) -> Option<Outcome> {
-        let runner = self.runners.get(self.queue.get(id)?.profile as usize)?;
+        let profile = self.queue.get(id)?.profile;
+        match self.meter(self.measuring, profile as usize) {
+            None => self.find_metered(&Unmetered, id, profile),
+            Some(meter) => self.find_metered(&meter, id, profile),
+        }
+    }
+
+    fn find_metered(&mut self, meter: &impl Meter, id: PodId, profile: u32) -> Option<Outcome> {
+        let runner = self.runners.get(profile as usize)?;
         let incoming = Incoming::new(&self.cluster, id);
-        let profile = self.queue.get(id).map_or(0, |q| q.profile);
         let sampled = sample(runner, self.cluster.node_count);
         let rank = if self.cluster.node_count == 0 || sampled.is_some() {
             Rank::Unknown
         } else {
-            self.ranks.best(runner, profile, &mut self.cluster, &incoming, &mut self.rng)
+            self.ranks.best(meter.metered(), runner, profile, &mut self.cluster, &incoming, &mut self.rng)
         };
         let nodes = self.cluster.node_count;
         let mut evaluated = 0;
@@ -105,16 +115,16 @@ impl Scheduler {
             Rank::Best(node) => Outcome::Placed(node, CycleState::default()),
             Rank::None(ranked) => {
                 evaluated = nodes / NODES_PER_DRY_RUN;
-                let cycle = Cycle::pre_filter(runner, &self.cluster, incoming);
+                let cycle = Cycle::pre_filter(meter, runner, &self.cluster, incoming);
                 let failure = evaluate::ranked_failure(&self.cluster, ranked);
                 // What pods elsewhere change is not noticed by what is kept about a node.
                 let known = (!ranked.is_counted()).then_some(&mut ranked.dry_runs);
-                reject(cycle, &mut self.cluster, failure, (&mut self.rng, known))
+                reject(meter, cycle, &mut self.cluster, failure, (&mut self.rng, known))
             }
             Rank::Unknown => {
                 evaluated = nodes;
                 let sampled = sampled.map(|n| (n, &mut self.next_start));
-                attempt(runner, &mut self.cluster, (incoming, None), &mut self.rng, sampled)
+                attempt(meter, runner, &mut self.cluster, (incoming, None), &mut self.rng, sampled)
             }
         };
         self.evaluated += evaluated + std::mem::take(&mut self.ranks.evaluated);
@@ -123,10 +133,24 @@ impl Scheduler {
 
     /// The same on these nodes only, ascending.
     pub(super) fn find_within(&mut self, id: PodId, nodes: &[NodeId]) -> Option<Outcome> {
-        let runner = self.runners.get(self.queue.get(id)?.profile as usize)?;
+        let profile = self.queue.get(id)?.profile;
+        match self.meter(self.measuring, profile as usize) {
+            None => self.find_within_metered(&Unmetered, id, profile, nodes),
+            Some(meter) => self.find_within_metered(&meter, id, profile, nodes),
+        }
+    }
+
+    fn find_within_metered(
+        &mut self,
+        meter: &impl Meter,
+        id: PodId,
+        profile: u32,
+        nodes: &[NodeId],
+    ) -> Option<Outcome> {
+        let runner = self.runners.get(profile as usize)?;
         let incoming = Incoming::new(&self.cluster, id);
         let sampled = sample(runner, nodes.len()).map(|n| (n, &mut self.next_start));
-        Some(attempt(runner, &mut self.cluster, (incoming, Some(nodes)), &mut self.rng, sampled))
+        Some(attempt(meter, runner, &mut self.cluster, (incoming, Some(nodes)), &mut self.rng, sampled))
     }
 
     /// Carries out how a cycle ended.
@@ -336,6 +360,7 @@ fn sample(runner: &super::runner::Runner, nodes: usize) -> Option<usize> {
 
 /// One attempt to find a node.
 fn attempt(
+    meter: &impl Meter,
     runner: &super::runner::Runner,
     cluster: &mut Cluster,
     (incoming, within): (Incoming, Option<&[NodeId]>),
@@ -345,32 +370,38 @@ fn attempt(
     if within.map_or(cluster.node_count, <[NodeId]>::len) == 0 {
         return Outcome::NoNodes;
     }
-    match search(runner, cluster, (incoming, within), rng, sampled) {
+    match search(meter, runner, cluster, (incoming, within), rng, sampled) {
         Search::On(cycle, node) => Outcome::Placed(node, cycle.state),
-        Search::Nowhere(cycle, failure) => reject(cycle, cluster, failure, (rng, None)),
+        Search::Nowhere(cycle, failure) => reject(meter, cycle, cluster, failure, (rng, None)),
         Search::Error(text) => Outcome::Error(text),
     }
 }
 
 /// PreFilter to Score over all nodes, over those of a placement (ascending), or over a sample of them.
 pub(super) fn search<'a>(
+    meter: &impl Meter,
     runner: &'a super::runner::Runner,
     cluster: &mut Cluster,
     (incoming, within): (Incoming, Option<&'a [NodeId]>),
     rng: &mut Rng,
     sampled: Option<(usize, &mut usize)>,
 ) -> Search<'a> {
-    let mut cycle = Cycle::pre_filter_within(runner, cluster, incoming, within);
+    let mut cycle = Cycle::pre_filter_within(meter, runner, cluster, incoming, within);
     let mut verdicts = Vec::new();
     if cycle.status.is_success() {
-        verdicts = match sampled {
-            Some((wanted, start)) => evaluate::filter_some(&mut cycle, cluster, wanted, start),
-            None => evaluate::filter_all(&mut cycle, cluster).0,
+        let run = || match sampled {
+            Some((wanted, start)) => evaluate::filter_some(meter, &mut cycle, cluster, wanted, start),
+            None => evaluate::filter_all(meter, &mut cycle, cluster).0,
         };
+        // Upstream's Filter as a whole fails with errors only.
+        verdicts = meter.point(Point::Filter, run, |found| match found.iter().any(is_error) {
+            true => Code::Error,
+            false => Code::Success,
+        });
     } else if !cycle.status.code.is_rejected() {
         return Search::Error(runner.error_text(cluster, &cycle.status, "PreFilter"));
     }
-    if let Some((_, status)) = verdicts.iter().find(|(_, s)| !s.is_success() && !s.code.is_rejected()) {
+    if let Some((_, status)) = verdicts.iter().find(|v| is_error(v)) {
         return Search::Error(runner.error_text(cluster, status, "Filter"));
     }
     let feasible: Vec<NodeId> = verdicts.iter().filter(|(_, s)| s.is_success()).map(|(n, _)| *n).collect();
@@ -380,20 +411,26 @@ pub(super) fn search<'a>(
             Search::Nowhere(cycle, failure)
         }
         [only] => Search::On(cycle, *only),
-        many => match cycle.score(cluster, many) {
+        many => match cycle.score(meter, cluster, many) {
             Ok(scores) => Search::On(cycle, pick(many, &totals(&scores, many.len()), rng)),
             Err(status) => Search::Error(runner.error_text(cluster, &status, "Score")),
         },
     }
 }
 
+/// Whether a plugin failed on a node.
+fn is_error((_, status): &(NodeId, Status)) -> bool {
+    !status.is_success() && !status.code.is_rejected()
+}
+
 fn reject(
+    meter: &impl Meter,
     mut cycle: Cycle<'_>,
     cluster: &mut Cluster,
     mut failure: Failure,
     means: (&mut Rng, Option<&mut DryRuns>),
 ) -> Outcome {
-    let (candidate, clear_nomination) = preempt(&mut cycle, cluster, &mut failure, means);
+    let (candidate, clear_nomination) = preempt(meter, &mut cycle, cluster, &mut failure, means);
     Outcome::Rejected { failure, candidate, clear_nomination }
 }
 
@@ -415,23 +452,25 @@ pub(super) fn pick(nodes: &[NodeId], scores: &[i64], rng: &mut Rng) -> NodeId {
 
 /// PostFilter: the candidate for preemption, and whether to clear the pod's nomination.
 fn preempt(
+    meter: &impl Meter,
     cycle: &mut Cycle<'_>,
     cluster: &mut Cluster,
     failure: &mut Failure,
     (rng, known): (&mut Rng, Option<&mut DryRuns>),
 ) -> (Option<Arc<Candidate>>, bool) {
-    let (found, clear) = candidates(cycle, cluster, failure, (rng, known));
+    let (found, clear) = candidates(meter, cycle, cluster, failure, (rng, known));
     (choose(found, rng), clear)
 }
 
 /// PostFilter: candidates for preemption, and whether to clear the pod's nomination.
 pub(super) fn candidates(
+    meter: &impl Meter,
     cycle: &mut Cycle<'_>,
     cluster: &mut Cluster,
     failure: &mut Failure,
     (rng, known): (&mut Rng, Option<&mut DryRuns>),
 ) -> (Vec<Arc<Candidate>>, bool) {
-    let post = post_filter::run(cycle, cluster, failure, (Some(rng), known));
+    let post = post_filter::run(meter, cycle, cluster, failure, (Some(rng), known));
     failure.fit.post_filter = post.text;
     failure.deallocate = post.deallocate;
     (post.candidates, post.clear_nomination)

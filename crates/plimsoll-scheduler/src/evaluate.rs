@@ -1,9 +1,11 @@
 //! The whole verdict on one pod: the status of every plugin for every node.
 
+use super::Scheduler;
 use super::cluster::{Cluster, NodeId, PodId};
 use super::cycle::{Cycle, totals};
 use super::framework::{Code, Incoming, PluginIds, Status};
 use super::message::{Failure, Fit};
+use super::metrics::{Meter, Unmetered};
 use super::plugins::preemption;
 use super::post_filter;
 use super::ranked::Ranked;
@@ -69,26 +71,51 @@ pub struct Verdict {
     pub best_candidates: Vec<String>,
 }
 
+impl Scheduler {
+    /// The whole verdict on a pod that is not on a node: the status of every plugin for every node.
+    ///
+    /// `node_name` evaluates it as if its `spec.nodeName` had that value. `None` when the pod is unknown, on a
+    /// node, or belongs to no profile.
+    pub fn evaluate(&mut self, uid: &str, node_name: Option<&str>) -> Option<Verdict> {
+        let id = self.cluster.pod_by_uid(uid)?;
+        if self.cluster.pods[id].node.is_some() {
+            return None;
+        }
+        let runner = self.runners.get(self.profile_of(id)?)?;
+        let mut incoming = Incoming::new(&self.cluster, id);
+        incoming.node_name = node_name.map(|n| self.cluster.strings.intern(n));
+        Some(verdict(runner, &mut self.cluster, incoming))
+    }
+}
+
 /// Node verdicts, in id order.
 pub(crate) type Verdicts = Vec<(NodeId, Status)>;
 
 /// Filters all candidates of the cycle. With a nominated node that passes, only that node is evaluated.
-pub(crate) fn filter_all(cycle: &mut Cycle<'_>, cluster: &mut Cluster) -> (Verdicts, bool) {
-    let outside = match filter_nominated(cycle, cluster) {
+pub(crate) fn filter_all(
+    meter: &impl Meter,
+    cycle: &mut Cycle<'_>,
+    cluster: &mut Cluster,
+) -> (Verdicts, bool) {
+    let outside = match filter_nominated(meter, cycle, cluster) {
         Some((node, status)) if status.is_success() => return (vec![(node, status)], true),
         other => other,
     };
     let nodes = cycle.candidates(cluster);
-    let mut out: Verdicts = nodes.into_iter().map(|n| (n, cycle.filter(cluster, n))).collect();
+    let mut out: Verdicts = nodes.into_iter().map(|n| (n, cycle.filter(meter, cluster, n))).collect();
     add_outside(&mut out, outside);
     (out, false)
 }
 
 /// The status of the nominated node, when it passes or PreFilter left it out: then no other status is reported for it.
-fn filter_nominated(cycle: &mut Cycle<'_>, cluster: &mut Cluster) -> Option<(NodeId, Status)> {
+fn filter_nominated(
+    meter: &impl Meter,
+    cycle: &mut Cycle<'_>,
+    cluster: &mut Cluster,
+) -> Option<(NodeId, Status)> {
     let node = cluster.pods[cycle.pod.id].nominated;
     let node = node.filter(|n| cluster.nodes[*n].exists && cycle.is_within(*n))?;
-    let status = cycle.filter(cluster, node);
+    let status = cycle.filter(meter, cluster, node);
     (status.is_success() || !cycle.allows(cluster, node)).then_some((node, status))
 }
 
@@ -103,12 +130,13 @@ fn add_outside(verdicts: &mut Verdicts, outside: Option<(NodeId, Status)>) {
 /// Filters candidates of the cycle in turn, from `start` on, until `wanted` are feasible; moves `start` on. A
 /// nominated node that passes is the only one evaluated.
 pub(crate) fn filter_some(
+    meter: &impl Meter,
     cycle: &mut Cycle<'_>,
     cluster: &mut Cluster,
     wanted: usize,
     start: &mut usize,
 ) -> Verdicts {
-    let outside = match filter_nominated(cycle, cluster) {
+    let outside = match filter_nominated(meter, cycle, cluster) {
         Some((node, status)) if status.is_success() => return vec![(node, status)],
         other => other,
     };
@@ -117,7 +145,7 @@ pub(crate) fn filter_some(
     let mut feasible = 0;
     for i in 0..nodes.len() {
         let node = nodes[(*start + i) % nodes.len()];
-        let status = cycle.filter(cluster, node);
+        let status = cycle.filter(meter, cluster, node);
         feasible += usize::from(status.is_success());
         out.push((node, status));
         if feasible == wanted {
@@ -209,13 +237,13 @@ pub(crate) fn ranked_failure(cluster: &Cluster, ranked: &Ranked) -> Failure {
 }
 
 /// The verdict of a profile on a pod that is in the cluster but on no node.
-pub(crate) fn verdict(runner: &Runner, cluster: &mut Cluster, pod: Incoming) -> Verdict {
+fn verdict(runner: &Runner, cluster: &mut Cluster, pod: Incoming) -> Verdict {
     let mut out = Verdict::default();
-    if let Some(status) = runner.pre_enqueue(cluster, pod.id) {
+    if let Some(status) = runner.pre_enqueue(&Unmetered, cluster, pod.id) {
         out.pre_enqueue = Some(Rejection::new(runner, cluster, &status));
         return out;
     }
-    let mut cycle = Cycle::pre_filter(runner, cluster, pod);
+    let mut cycle = Cycle::pre_filter(&Unmetered, runner, cluster, pod);
     let text = |n: NodeId, cluster: &Cluster| cluster.strings.text(cluster.nodes[n].name).to_owned();
     let mut verdicts = Verdicts::new();
     if cycle.status.is_success() {
@@ -224,7 +252,7 @@ pub(crate) fn verdict(runner: &Runner, cluster: &mut Cluster, pod: Incoming) -> 
         if let Some(r) = &mut out.restricted {
             r.sort_unstable();
         }
-        (verdicts, out.nominated_first) = filter_all(&mut cycle, cluster);
+        (verdicts, out.nominated_first) = filter_all(&Unmetered, &mut cycle, cluster);
         for (node, status) in &verdicts {
             let rejection = (!status.is_success()).then(|| Rejection::new(runner, cluster, status));
             out.nodes.push((text(*node, cluster), rejection));
@@ -245,7 +273,7 @@ pub(crate) fn verdict(runner: &Runner, cluster: &mut Cluster, pod: Incoming) -> 
         return out;
     }
     // A plugin that fails scores no node.
-    let scores = cycle.score(cluster, &feasible).unwrap_or_default();
+    let scores = cycle.score(&Unmetered, cluster, &feasible).unwrap_or_default();
     let sums = totals(&scores, feasible.len());
     for (i, node) in feasible.iter().enumerate() {
         let by_plugin = scores.iter().map(|(id, list)| (runner.names.of(*id).to_owned(), list[i])).collect();
@@ -262,7 +290,7 @@ fn fail(out: &mut Verdict, cycle: &mut Cycle<'_>, cluster: &mut Cluster, verdict
     let mut failure = failure(cycle, cluster, verdicts);
     let short = failure.fit.short();
     if !cycle.runner.post_filter.is_empty() {
-        let post = post_filter::run(cycle, cluster, &failure, (None, None));
+        let post = post_filter::run(&Unmetered, cycle, cluster, &failure, (None, None));
         failure.fit.post_filter = post.text;
         let text = |n: NodeId, c: &Cluster| c.strings.text(c.nodes[n].name).to_owned();
         let best = preemption::best(&post.candidates);

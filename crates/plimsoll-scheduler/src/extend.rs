@@ -9,6 +9,7 @@ use super::evaluate::{self, Verdicts};
 use super::extender::{ExtenderAnswer, ExtenderCall, ExtenderVictims};
 use super::framework::{Code, ExtensionPoint, Incoming, PluginId, Reason, RemoteCall, Status};
 use super::message::Failure;
+use super::metrics::Unmetered;
 use super::plugins::preemption;
 use super::queue::Stage;
 use super::record::FailureReason;
@@ -77,7 +78,7 @@ impl Scheduler {
         }
         self.in_flight_events.entry(id).or_default();
         let incoming = Incoming::new(&self.cluster, id);
-        let mut cycle = Cycle::pre_filter(&self.runners[profile], &self.cluster, incoming);
+        let mut cycle = Cycle::pre_filter(&Unmetered, &self.runners[profile], &self.cluster, incoming);
         let (verdicts, nominated_first) = match filter(&mut cycle, &mut self.cluster, skip_nominated) {
             Ok(found) => found,
             Err(text) => return self.failed(id, FailureReason::SchedulerError, &text, None),
@@ -153,13 +154,13 @@ impl Scheduler {
         let Some(profile) = self.runner_of(ext.id) else { return };
         let incoming = Incoming::new(&self.cluster, ext.id);
         let cluster = &mut self.cluster;
-        let mut cycle = Cycle::pre_filter(&self.runners[profile], cluster, incoming);
+        let mut cycle = Cycle::pre_filter(&Unmetered, &self.runners[profile], cluster, incoming);
         let mut feasible: Vec<NodeId> = Vec::new();
         if cycle.status.is_success() {
             for name in &ext.feasible {
                 let Some(node) = cluster.node_by_name(*name) else { continue };
                 if cycle.names.as_ref().is_none_or(|n| n.contains(name))
-                    && cycle.filter(cluster, node).is_success()
+                    && cycle.filter(&Unmetered, cluster, node).is_success()
                 {
                     feasible.push(node);
                 }
@@ -169,7 +170,7 @@ impl Scheduler {
             [] => None,
             [only] => Some(*only),
             many => {
-                let scores = match cycle.score(cluster, many) {
+                let scores = match cycle.score(&Unmetered, cluster, many) {
                     Ok(scores) => scores,
                     Err(status) => {
                         let text = self.runners[profile].error_text(cluster, &status, "Score");
@@ -203,7 +204,7 @@ impl Scheduler {
         let id = ext.id;
         let Some(profile) = self.runner_of(id) else { return };
         let incoming = Incoming::new(&self.cluster, id);
-        let mut cycle = Cycle::pre_filter(&self.runners[profile], &self.cluster, incoming);
+        let mut cycle = Cycle::pre_filter(&Unmetered, &self.runners[profile], &self.cluster, incoming);
         let mut verdicts = match filter(&mut cycle, &mut self.cluster, true) {
             Ok((verdicts, _)) => verdicts,
             Err(text) => return self.failed(id, FailureReason::SchedulerError, &text, None),
@@ -216,8 +217,13 @@ impl Scheduler {
             }
         }
         let mut failure = evaluate::failure(&cycle, &self.cluster, &verdicts);
-        let (candidates, clear) =
-            decide::candidates(&mut cycle, &mut self.cluster, &mut failure, (&mut self.rng, None));
+        let (candidates, clear) = decide::candidates(
+            &Unmetered,
+            &mut cycle,
+            &mut self.cluster,
+            &mut failure,
+            (&mut self.rng, None),
+        );
         let first = self.remote(id, ExtensionPoint::PostFilter).next();
         let Some((_, call)) = first.filter(|_| !candidates.is_empty()) else {
             let candidate = decide::choose(candidates, &mut self.rng);
@@ -428,9 +434,9 @@ fn filter(
     if cycle.status.is_success() {
         found = if skip_nominated {
             let nodes = cycle.candidates(cluster);
-            (nodes.into_iter().map(|n| (n, cycle.filter(cluster, n))).collect(), false)
+            (nodes.into_iter().map(|n| (n, cycle.filter(&Unmetered, cluster, n))).collect(), false)
         } else {
-            evaluate::filter_all(cycle, cluster)
+            evaluate::filter_all(&Unmetered, cycle, cluster)
         };
     } else if !cycle.status.code.is_rejected() {
         return Err(cycle.runner.error_text(cluster, &cycle.status, "PreFilter"));

@@ -8,6 +8,7 @@ use super::events::{
     node_actions, pod_actions,
 };
 use super::framework::PluginId;
+use super::metrics::Unmetered;
 use super::queue::Stage;
 use super::record::FailureReason;
 use super::{Event, Scheduler};
@@ -173,11 +174,12 @@ impl Scheduler {
 
     pub(super) fn admit_to(&mut self, id: PodId, stage: Stage) {
         let Some(queued) = self.queue.get(id) else { return };
-        let gate = self
-            .runners
-            .get(queued.profile as usize)
-            .and_then(|r| r.pre_enqueue(&self.cluster, id))
-            .and_then(|status| status.plugin);
+        let profile = queued.profile as usize;
+        let gate = self.runners.get(profile).and_then(|r| match self.pre_enqueue_meter(profile) {
+            None => r.pre_enqueue(&Unmetered, &self.cluster, id),
+            Some(meter) => r.pre_enqueue(&meter, &self.cluster, id),
+        });
+        let gate = gate.and_then(|status| status.plugin);
         self.queue.enter(id, gate.map_or(stage, Stage::Gated));
         if gate.is_some() && self.cluster.is_held_for_preemption(id) {
             // Whatever changes, PreEnqueue keeps it out.

@@ -9,6 +9,7 @@ use super::cycle::Cycle;
 use super::decide::{Outcome, Search, search};
 use super::evaluate;
 use super::framework::{CycleState, Incoming};
+use super::metrics::Unmetered;
 use super::node_reservations::Claim;
 use super::ranked::Rank;
 use plimsoll_state::model::{self, WorkloadKey};
@@ -62,15 +63,17 @@ impl Scheduler {
         let Some(runner) = self.runners.get(profile) else { return Err("no such profile".into()) };
         let incoming = Incoming::new(&self.cluster, id);
         let index = u32::try_from(profile).unwrap_or(u32::MAX);
-        match self.ranks.best(runner, index, &mut self.cluster, &incoming, &mut self.rng) {
+        match self.ranks.best(None, runner, index, &mut self.cluster, &incoming, &mut self.rng) {
             Rank::Best(node) => Ok(node),
             Rank::None(_) if !explain => Err(String::new()),
             Rank::None(ranked) => Err(evaluate::ranked_failure(&self.cluster, ranked).fit.short()),
-            Rank::Unknown => match search(runner, &mut self.cluster, (incoming, None), &mut self.rng, None) {
-                Search::On(_, node) => Ok(node),
-                Search::Nowhere(_, failure) => Err(failure.fit.short()),
-                Search::Error(text) => Err(text),
-            },
+            Rank::Unknown => {
+                match search(&Unmetered, runner, &mut self.cluster, (incoming, None), &mut self.rng, None) {
+                    Search::On(_, node) => Ok(node),
+                    Search::Nowhere(_, failure) => Err(failure.fit.short()),
+                    Search::Error(text) => Err(text),
+                }
+            }
         }
     }
 
@@ -118,11 +121,15 @@ impl Scheduler {
 
     /// The state of the cycle of a pod, if it passes all filters on a node.
     pub(super) fn passes_on(&self, id: PodId, node: NodeId, profile: usize) -> Option<CycleState> {
-        let cycle =
-            Cycle::pre_filter(self.runners.get(profile)?, &self.cluster, Incoming::new(&self.cluster, id));
+        let cycle = Cycle::pre_filter(
+            &Unmetered,
+            self.runners.get(profile)?,
+            &self.cluster,
+            Incoming::new(&self.cluster, id),
+        );
         let fits = cycle.status.is_success()
             && cycle.allows(&self.cluster, node)
-            && cycle.filter_once(&self.cluster, node).is_success();
+            && cycle.filter_once(&Unmetered, &self.cluster, node).is_success();
         fits.then_some(cycle.state)
     }
 

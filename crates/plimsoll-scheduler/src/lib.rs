@@ -35,6 +35,7 @@ mod hints;
 mod in_flight;
 mod joint;
 mod message;
+mod metrics;
 mod node_reservations;
 mod permit;
 mod plugins;
@@ -56,6 +57,9 @@ pub use framework::{
     UserPlugins, UserSet,
 };
 pub use hints::Seen;
+pub use metrics::{
+    Durations, ExtensionPointRun, Measurements, PluginEvaluations, PluginExecution, Stopwatch,
+};
 pub use plugins::{FitArgs, ResourceWeight, StrategyKind};
 pub use queue::{Backoff, QueueCounts};
 pub use record::{FailureReason, Note, RecordCause};
@@ -72,6 +76,7 @@ use plimsoll_state::time::{Duration, Time};
 use queue::Queue;
 use runner::Runner;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Configuration of placement.
@@ -91,6 +96,8 @@ pub struct Config {
     pub extenders: Vec<Extender>,
     /// Evaluates device selectors; without one, claims with selectors can't be allocated.
     pub device_selector: Option<Arc<dyn DeviceSelector>>,
+    /// Measures extension points and plugins; without one, nothing is measured. Decisions don't depend on it.
+    pub stopwatch: Option<Arc<dyn Stopwatch>>,
 }
 
 impl Default for Config {
@@ -103,6 +110,7 @@ impl Default for Config {
             decisions_per_step: 1024,
             extenders: Vec::new(),
             device_selector: None,
+            stopwatch: None,
         }
     }
 }
@@ -340,6 +348,10 @@ pub struct Scheduler {
     /// Evaluations of nodes in the present step.
     evaluated: usize,
     now: Time,
+    /// What was measured; `None`: nothing is.
+    recorder: Option<Rc<metrics::MetricsRecorder>>,
+    /// Whether the present attempt is measured.
+    measuring: bool,
 }
 
 impl Scheduler {
@@ -392,6 +404,8 @@ impl Scheduler {
             outbox: Vec::new(),
             evaluated: 0,
             now: Time::default(),
+            recorder: metrics::MetricsRecorder::of(&config),
+            measuring: false,
             config,
         }
     }
@@ -430,21 +444,6 @@ impl Scheduler {
     pub fn without_ranks(mut self) -> Self {
         self.ranks.off = true;
         self
-    }
-
-    /// The whole verdict on a pod that is not on a node: the status of every plugin for every node.
-    ///
-    /// `node_name` evaluates it as if its `spec.nodeName` had that value. `None` when the pod is unknown, on a
-    /// node, or belongs to no profile.
-    pub fn evaluate(&mut self, uid: &str, node_name: Option<&str>) -> Option<Verdict> {
-        let id = self.cluster.pod_by_uid(uid)?;
-        if self.cluster.pods[id].node.is_some() {
-            return None;
-        }
-        let runner = self.runners.get(self.profile_of(id)?)?;
-        let mut incoming = framework::Incoming::new(&self.cluster, id);
-        incoming.node_name = node_name.map(|n| self.cluster.strings.intern(n));
-        Some(evaluate::verdict(runner, &mut self.cluster, incoming))
     }
 
     fn profile_of(&self, id: PodId) -> Option<usize> {

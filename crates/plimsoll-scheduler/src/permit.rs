@@ -4,8 +4,9 @@
 use super::bind::Assumed;
 use super::cluster::{NodeId, PodId};
 use super::events::{ActionType, ClusterEvent, EventResource, Payload, PodSnapshot};
-use super::framework::{AssumedPod, CycleState, Released, Status};
+use super::framework::{AssumedPod, Code, CycleState, Released, Status};
 use super::message::Fit;
+use super::metrics::{Meter, Point, Unmetered};
 use super::queue::Stage;
 use super::record::FailureReason;
 use super::{PreBindWork, Scheduler};
@@ -40,7 +41,20 @@ impl Scheduler {
     ) -> Result<Permitted, Back> {
         self.cluster.place(id, node);
         let profile = self.queue.get(id).map_or(0, |q| q.profile);
-        self.reservations.assume(id, node, Assumed::new(profile, state), self.now);
+        self.reservations.assume(id, node, Assumed::new(profile, state, self.measuring), self.now);
+        match self.meter(self.measuring, profile as usize) {
+            None => self.run_reserve_and_permit(&Unmetered, id, node, profile),
+            Some(meter) => self.run_reserve_and_permit(&meter, id, node, profile),
+        }
+    }
+
+    fn run_reserve_and_permit(
+        &mut self,
+        meter: &impl Meter,
+        id: PodId,
+        node: NodeId,
+        profile: u32,
+    ) -> Result<Permitted, Back> {
         let (Some(runner), Some(row)) = (self.runners.get(profile as usize), self.reservations.assumed(id))
         else {
             return Ok(Permitted::Allowed);
@@ -52,11 +66,19 @@ impl Scheduler {
             }
             Back::Error(runner.error_text(cluster, &status, point))
         };
-        let pod = AssumedPod { cluster, state: row.state(), pod: id, node };
+        let pod = AssumedPod { cluster, state: row.state(), pod: id, node, measured: row.is_measured() };
         let mut work = PreBindWork::default();
-        let writers =
-            runner.run_reserve_plugins(&pod, &mut work).map_err(|status| back(status, "Reserve"))?;
-        let result = match runner.permit(&pod, &mut self.waiting) {
+        let run = || runner.run_reserve_plugins(meter, &pod, &mut work);
+        let reserved =
+            meter.point(Point::Reserve, run, |r| r.as_ref().map_or_else(|s| s.code, |_| Code::Success));
+        let writers = reserved.map_err(|status| back(status, "Reserve"))?;
+        let run = || runner.permit(meter, &pod, &mut self.waiting);
+        let permitted = meter.point(Point::Permit, run, |result| match result {
+            Ok(holds) if holds.is_empty() => Code::Success,
+            Ok(_) => Code::Wait,
+            Err(status) => status.code,
+        });
+        let result = match permitted {
             Ok(holds) if holds.is_empty() => Ok(Permitted::Allowed),
             Ok(holds) => {
                 self.waiting.hold(id, self.now, &holds);
@@ -174,8 +196,18 @@ impl Scheduler {
     pub(super) fn unreserve(&mut self, id: PodId, assumed: Option<&Assumed>) {
         let (Some(assumed), Some(node)) = (assumed, self.cluster.pods[id].node) else { return };
         let Some(runner) = self.runners.get(assumed.profile()) else { return };
-        let pod = AssumedPod { cluster: &self.cluster, state: assumed.state(), pod: id, node };
-        runner.run_unreserve_plugins(&pod, &mut self.waiting);
+        let measured = assumed.is_measured();
+        let pod = AssumedPod { cluster: &self.cluster, state: assumed.state(), pod: id, node, measured };
+        let meter = self.meter(measured, assumed.profile());
+        let waiting = &mut self.waiting;
+        match meter {
+            None => runner.run_unreserve_plugins(&Unmetered, &pod, waiting),
+            Some(meter) => meter.point(
+                Point::Unreserve,
+                || runner.run_unreserve_plugins(&meter, &pod, waiting),
+                |()| Code::Success,
+            ),
+        }
     }
 
     /// The pod is deleted, or bound by another scheduler: it waits no more. Unreserve runs while its row still exists.

@@ -8,7 +8,9 @@ use super::framework::{
     Candidate, Code, CycleState, DryRun, Incoming, PostFilterHandle, PostFilterResult, Status,
 };
 use super::message::Failure;
+use super::metrics::{Meter, Point};
 use super::plugins::preemption::{self, DryRuns};
+use super::runner::Runner;
 use plimsoll_state::rng::Rng;
 use plimsoll_state::slab::Id;
 use std::sync::Arc;
@@ -26,7 +28,8 @@ pub(crate) struct PostFilter {
 }
 
 /// A failed cycle, as PostFilter plugins see it.
-struct Failed<'c, 'r> {
+struct Failed<'c, 'r, M> {
+    meter: &'c M,
     cycle: &'c mut Cycle<'r>,
     cluster: &'c mut Cluster,
     failure: &'c Failure,
@@ -36,7 +39,7 @@ struct Failed<'c, 'r> {
     deallocate: Vec<DeviceGrant>,
 }
 
-impl PostFilterHandle for Failed<'_, '_> {
+impl<M: Meter> PostFilterHandle for Failed<'_, '_, M> {
     fn cluster(&self) -> &Cluster {
         self.cluster
     }
@@ -78,7 +81,7 @@ impl PostFilterHandle for Failed<'_, '_> {
     }
 
     fn filter(&mut self, node: NodeId) -> Status {
-        self.cycle.filter(self.cluster, node)
+        self.cycle.filter(self.meter, self.cluster, node)
     }
 
     fn deallocate(&mut self, claim: DeviceGrant) {
@@ -102,22 +105,35 @@ impl PostFilterHandle for Failed<'_, '_> {
 
 /// Runs the plugins until one can help, or fails. Without a generator all candidates are found.
 pub(crate) fn run(
+    meter: &impl Meter,
     cycle: &mut Cycle<'_>,
     cluster: &mut Cluster,
     failure: &Failure,
     (rng, known): (Option<&mut Rng>, Option<&mut DryRuns>),
 ) -> PostFilter {
+    let runner = cycle.runner;
+    if runner.post_filter.is_empty() {
+        return PostFilter::default();
+    }
+    let handle = Failed { meter, cycle, cluster, failure, rng, known, deallocate: Vec::new() };
+    meter.point(Point::PostFilter, || run_plugins(runner, handle), |(_, code)| *code).0
+}
+
+/// What the plugins come to, and the code of that.
+fn run_plugins<M: Meter>(runner: &Runner, mut handle: Failed<'_, '_, M>) -> (PostFilter, Code) {
     let mut texts: Vec<String> = Vec::new();
     let mut out = PostFilter::default();
-    let runner = cycle.runner;
-    let mut handle = Failed { cycle, cluster, failure, rng, known, deallocate: Vec::new() };
+    let meter = handle.meter;
     for i in &runner.post_filter {
-        let result = runner.at(*i).plugin.post_filter(&mut handle);
+        let made = runner.at(*i);
+        let run = || made.plugin.post_filter(&mut handle);
+        let result = meter.plugin(Point::PostFilter, made.id, run, code);
+        let ran = code(&result);
         out.deallocate.append(&mut handle.deallocate);
         match result {
             PostFilterResult::Candidates(candidates) => {
                 out.candidates = candidates;
-                return out;
+                return (out, ran);
             }
             PostFilterResult::Unschedulable { text, clear_nomination } => {
                 out.clear_nomination |= clear_nomination;
@@ -127,10 +143,18 @@ pub(crate) fn run(
             }
             PostFilterResult::Error(text) => {
                 out.text = text;
-                return out;
+                return (out, ran);
             }
         }
     }
     out.text = texts.join(", ");
-    out
+    (out, Code::Unschedulable)
+}
+
+const fn code(result: &PostFilterResult) -> Code {
+    match result {
+        PostFilterResult::Candidates(_) => Code::Success,
+        PostFilterResult::Unschedulable { .. } => Code::Unschedulable,
+        PostFilterResult::Error(_) => Code::Error,
+    }
 }

@@ -5,6 +5,7 @@ use super::cluster::devices::extended_name;
 use super::cluster::objects::Assumed;
 use super::cluster::{NodeId, PodId};
 use super::framework::{PluginId, PreBindResult};
+use super::metrics::Unmetered;
 use super::{Action, DeviceGrant, PreBindWork, Scheduler};
 use plimsoll_state::time::Time;
 use smallvec::SmallVec;
@@ -109,15 +110,33 @@ impl Scheduler {
         let Some((runner, assumed)) = self.assumed(id) else { return };
         let row = self.pre_binding.get(&id);
         let work = row.map_or(&NO_WORK, |r| &r.work);
-        let mut plugins = runner.pre_bind.iter().map(|i| runner.at(*i));
-        let held = plugins.find_map(|made| match made.plugin.pre_bind(&assumed, work) {
-            PreBindResult::Success => None,
-            held @ (PreBindResult::Wait { .. } | PreBindResult::Reject(_)) => Some((made.id, held)),
-        });
+        if assumed.measured {
+            return self.run_measured_pre_bind(id);
+        }
+        let (held, began) = (runner.run_pre_bind_plugins(&Unmetered, &assumed, work), row.map(|r| r.began));
+        self.pre_bind_ran(id, held, began);
+    }
+
+    #[cold]
+    fn run_measured_pre_bind(&mut self, id: PodId) {
+        let Some((runner, assumed)) = self.assumed(id) else { return };
+        let row = self.pre_binding.get(&id);
+        let work = row.map_or(&NO_WORK, |r| &r.work);
+        let held = match self.meter_of(&assumed) {
+            None => runner.run_pre_bind_plugins(&Unmetered, &assumed, work),
+            Some(meter) => runner.run_pre_bind_plugins(&meter, &assumed, work),
+        };
+        let began = row.map(|r| r.began);
+        self.pre_bind_ran(id, held, began);
+    }
+
+    /// PreBind came to this. `began`: when PreBind began, if there was work for it or the pod waits in it.
+    #[inline(always)]
+    fn pre_bind_ran(&mut self, id: PodId, held: Option<(PluginId, PreBindResult)>, began: Option<Time>) {
         match held {
             None | Some((_, PreBindResult::Success)) => {
                 // Devices stay reserved until the claim's allocation is seen; volumes are bound by now.
-                if row.is_some()
+                if began.is_some()
                     && let Some(row) = self.pre_binding.remove(&id)
                 {
                     self.forget_volumes(&row.work);
@@ -125,13 +144,14 @@ impl Scheduler {
                 self.bind(id);
             }
             Some((plugin, PreBindResult::Wait { timeout, operation })) => {
-                let began = row.map_or(self.now, |r| r.began);
+                let began = began.unwrap_or(self.now);
                 let stage = Stage::Waiting { plugin, deadline: began.plus(timeout), operation };
                 let (work, writers) = (PreBindWork::default(), SmallVec::new());
                 let new = PreBinding { work, writers, began, stage: stage.clone() };
                 self.pre_binding.entry(id).or_insert(new).stage = stage;
             }
             Some((plugin, PreBindResult::Reject(status))) => {
+                let Some((runner, _)) = self.assumed(id) else { return };
                 let text = runner.error_text(&self.cluster, &status.by(plugin), "PreBind");
                 let uid = self.cluster.pods[id].uid.clone();
                 self.unbind(&uid, &text, false);

@@ -14,6 +14,7 @@ pub(crate) use entry::Ranked;
 use self::entry::Best;
 use super::cluster::{Cluster, NodeId, OwnerKind, PodId, ShapeId, SpecId};
 use super::framework::{Incoming, Topology};
+use super::metrics::{Meter, Metered, Point};
 use super::runner::{Reach, Runner};
 use plimsoll_state::intern::{Map, Sym};
 use plimsoll_state::rng::Rng;
@@ -78,6 +79,7 @@ impl Ranks {
     /// The best node for a pod.
     pub fn best(
         &mut self,
+        meter: Option<&Metered>,
         runner: &Runner,
         profile: u32,
         cluster: &mut Cluster,
@@ -97,7 +99,7 @@ impl Ranks {
         let found = self.take(slot, variant);
         let known = found.is_some();
         let topology = &mut self.topology;
-        let usable = found.and_then(|mut r| r.repair(runner, cluster, pod, topology).then_some(r));
+        let usable = found.and_then(|mut r| r.repair(meter, runner, cluster, pod, topology).then_some(r));
         let mut ranked = match usable {
             Some(ranked) => ranked,
             None => {
@@ -106,7 +108,7 @@ impl Ranks {
                     return Rank::Unknown;
                 }
                 self.evaluated += cluster.node_count;
-                match Ranked::build(runner, cluster, pod, &mut self.topology) {
+                match Ranked::build(meter, runner, cluster, pod, &mut self.topology) {
                     Some(new) => Box::new(new),
                     None => return Rank::Unknown,
                 }
@@ -115,7 +117,12 @@ impl Ranks {
         self.make_room(cluster.nodes.bound());
         self.clock += 1;
         ranked.last_used = self.clock;
-        let choice = match ranked.best() {
+        let began = meter.map(Meter::read);
+        let best = ranked.best();
+        if let (Some(meter), Some(began), Best::Ties(..)) = (meter, began, &best) {
+            meter.point_ran(Point::Score, began);
+        }
+        let choice = match best {
             Best::Nothing => None,
             Best::Only(node) => Some(Some(node)),
             // A full scan draws no number when there is only one feasible node.
@@ -212,11 +219,11 @@ impl Ranks {
                     let Some(runner) = runners.get(*profile as usize) else { continue };
                     if cluster.pods[id].node.is_some()
                         || (ranked.is_counted() && has_nominees(cluster, &incoming))
-                        || !ranked.repair(runner, cluster, &incoming, topology)
+                        || !ranked.repair(None, runner, cluster, &incoming, topology)
                     {
                         continue;
                     }
-                    if let Some(mut new) = Ranked::build(runner, cluster, &incoming, topology) {
+                    if let Some(mut new) = Ranked::build(None, runner, cluster, &incoming, topology) {
                         assert!(ranked.dump() == new.dump(), "ranks equal those made afresh");
                     }
                 }

@@ -4,9 +4,10 @@ use super::PreBindWork;
 use super::cluster::{Cluster, PodId};
 use super::extender::{self, Extender};
 use super::framework::{
-    AssumedPod, Counts, ExtensionPoint, Handle, Incoming, PermitResult, Plugin, PluginId, PluginNames,
-    Profile, Registration, RemoteCall, Status, WaitingPods,
+    AssumedPod, Code, Counts, ExtensionPoint, Handle, Incoming, PermitResult, Plugin, PluginId, PluginNames,
+    PreBindResult, Profile, Registration, RemoteCall, Status, WaitingPods,
 };
+use super::metrics::{Meter, Point};
 use plimsoll_state::intern::{Interner, Sym};
 use plimsoll_state::time::Duration;
 use smallvec::SmallVec;
@@ -40,12 +41,12 @@ pub(crate) struct Runner {
     pub score_only: Vec<usize>,
     reserve: Vec<usize>,
     permit: Vec<usize>,
-    pub pre_bind: Vec<usize>,
+    pre_bind: Vec<usize>,
     /// Plugins that answer outside of the process, in the order of their calls.
     remote: Vec<usize>,
     /// Extenders first, as upstream's `extendersBinding`.
     pub bind: Vec<usize>,
-    pub post_bind: Vec<usize>,
+    post_bind: Vec<usize>,
     /// At most one.
     pub placement_generate: Option<usize>,
     pub placement_score: Vec<(usize, i64)>,
@@ -160,13 +161,15 @@ impl Runner {
     /// The first status that is no success.
     pub fn run_reserve_plugins(
         &self,
+        meter: &impl Meter,
         pod: &AssumedPod<'_>,
         work: &mut PreBindWork,
     ) -> Result<SmallVec<[PluginId; 2]>, Status> {
         let mut writers = SmallVec::new();
         let mut writes = work.writes();
         for made in self.reserve.iter().map(|i| &self.plugins[*i]) {
-            let status = made.plugin.reserve(pod, work);
+            let run = || made.plugin.reserve(pod, work);
+            let status = meter.plugin(Point::Reserve, made.id, run, |s| s.code);
             if !status.is_success() {
                 return Err(status.by(made.id));
             }
@@ -179,10 +182,52 @@ impl Runner {
     }
 
     /// Runs Unreserve (upstream `RunReservePluginsUnreserve`): all plugins, the last one first.
-    pub fn run_unreserve_plugins(&self, pod: &AssumedPod<'_>, waiting: &mut WaitingPods) {
-        for i in self.reserve.iter().rev() {
-            self.plugins[*i].plugin.unreserve(pod, waiting);
+    pub fn run_unreserve_plugins(&self, meter: &impl Meter, pod: &AssumedPod<'_>, waiting: &mut WaitingPods) {
+        for made in self.reserve.iter().rev().map(|i| &self.plugins[*i]) {
+            let run = || made.plugin.unreserve(pod, waiting);
+            meter.plugin(Point::Unreserve, made.id, run, |()| Code::Success);
         }
+    }
+
+    /// Runs PostBind (upstream `RunPostBindPlugins`).
+    pub fn run_post_bind_plugins(&self, meter: &impl Meter, pod: &AssumedPod<'_>) {
+        let all = || {
+            for made in self.post_bind.iter().map(|i| &self.plugins[*i]) {
+                let run = || made.plugin.post_bind(pod);
+                meter.plugin(Point::PostBind, made.id, run, |()| Code::Success);
+            }
+        };
+        meter.point(Point::PostBind, all, |()| Code::Success);
+    }
+
+    /// Runs PreBind (upstream `RunPreBindPlugins`): the first plugin that wants the pod to wait or rejects it.
+    pub fn run_pre_bind_plugins(
+        &self,
+        meter: &impl Meter,
+        pod: &AssumedPod<'_>,
+        work: &PreBindWork,
+    ) -> Option<(PluginId, PreBindResult)> {
+        let began = meter.read();
+        let mut plugins = self.pre_bind.iter().map(|i| &self.plugins[*i]);
+        let held = plugins.find_map(|made| {
+            let began = meter.read();
+            let result = made.plugin.pre_bind(pod, work);
+            if meter.measures()
+                && let Some(code) = pre_bind_code(&result)
+            {
+                meter.plugin_ran(Point::PreBind, made.id, code, began);
+            }
+            match result {
+                PreBindResult::Success => None,
+                held @ (PreBindResult::Wait { .. } | PreBindResult::Reject(_)) => Some((made.id, held)),
+            }
+        });
+        if meter.measures()
+            && let Some(code) = held.as_ref().map_or(Some(Code::Success), |(_, held)| pre_bind_code(held))
+        {
+            meter.point_took(Point::PreBind, code, meter.read().saturating_sub(began));
+        }
+        held
     }
 
     /// Permit: the plugins that want the pod to wait, or the first rejection.
@@ -191,12 +236,19 @@ impl Runner {
     /// The status of the plugin that rejects the pod or fails.
     pub fn permit(
         &self,
+        meter: &impl Meter,
         pod: &AssumedPod<'_>,
         waiting: &mut WaitingPods,
     ) -> Result<Vec<(PluginId, Duration)>, Status> {
         let mut holds = Vec::new();
         for made in self.permit.iter().map(|i| &self.plugins[*i]) {
-            match made.plugin.permit(pod, waiting) {
+            let run = || made.plugin.permit(pod, waiting);
+            let code = |result: &PermitResult| match result {
+                PermitResult::Allow => Code::Success,
+                PermitResult::Wait(_) => Code::Wait,
+                PermitResult::Reject(status) => status.code,
+            };
+            match meter.plugin(Point::Permit, made.id, run, code) {
                 PermitResult::Allow => {}
                 PermitResult::Wait(timeout) => holds.push((made.id, timeout)),
                 PermitResult::Reject(status) => return Err(status.by(made.id)),
@@ -257,11 +309,23 @@ impl Runner {
     }
 
     /// PreEnqueue: the first plugin that keeps the pod out.
-    pub fn pre_enqueue(&self, cluster: &Cluster, pod: PodId) -> Option<Status> {
-        self.pre_enqueue.iter().map(|i| &self.plugins[*i]).find_map(|made| {
-            let status = made.plugin.pre_enqueue(cluster, pod)?;
-            Some(status.by(made.id))
-        })
+    pub fn pre_enqueue(&self, meter: &impl Meter, cluster: &Cluster, pod: PodId) -> Option<Status> {
+        let code = |status: &Option<Status>| status.as_ref().map_or(Code::Success, |s| s.code);
+        let run = |made: &Made| {
+            let run = || made.plugin.pre_enqueue(cluster, pod);
+            Some(meter.plugin(Point::PreEnqueue, made.id, run, code)?.by(made.id))
+        };
+        let all = || self.pre_enqueue.iter().map(|i| &self.plugins[*i]).find_map(run);
+        meter.point(Point::PreEnqueue, all, code)
+    }
+}
+
+/// The code of PreBind; `None`: the pod waits, and the run that ends its waiting counts, as upstream's only one.
+const fn pre_bind_code(result: &PreBindResult) -> Option<Code> {
+    match result {
+        PreBindResult::Success => Some(Code::Success),
+        PreBindResult::Wait { .. } => None,
+        PreBindResult::Reject(status) => Some(status.code),
     }
 }
 

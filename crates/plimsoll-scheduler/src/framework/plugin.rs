@@ -65,6 +65,8 @@ pub struct AssumedPod<'a> {
     pub(crate) state: &'a CycleState,
     pub(crate) pod: PodId,
     pub(crate) node: NodeId,
+    /// Whether its attempt is measured.
+    pub(crate) measured: bool,
 }
 
 impl<'a> AssumedPod<'a> {

@@ -1,22 +1,22 @@
 //! Counters of plugins for ranked pods, and scores that are scaled.
 
 use crate::cluster::{Changed, Cluster, Moved};
-use crate::framework::{Place, ScoreState, Topology, Touched};
+use crate::cycle::Scoring;
+use crate::framework::{Place, Topology, Touched};
 use crate::runner::Layer;
 use std::sync::Arc;
 
 /// A score that is scaled by the largest raw score among feasible nodes. Raw scores are coordinates of classes.
 #[derive(Debug)]
 pub(super) struct Scaled {
-    pub state: Box<dyn ScoreState>,
-    pub weight: i64,
+    pub scoring: Scoring,
     pub reverse: bool,
 }
 
 impl Scaled {
     pub fn score(&self, raw: i64, max: i64) -> i64 {
         let scaled = if max == 0 { 0 } else { raw.saturating_mul(100) / max };
-        self.weight.saturating_mul(if self.reverse { 100 - scaled } else { scaled })
+        i64::from(self.scoring.weight).saturating_mul(if self.reverse { 100 - scaled } else { scaled })
     }
 }
 

@@ -1,12 +1,15 @@
 //! The nodes as pods of one kind see them.
 
+mod report;
+
 use super::counting::{Scaled, count_all, recount};
 use super::forest::{Forest, Leaf, Root};
 use crate::cluster::{Cluster, NodeId, Shape};
-use crate::cycle::Cycle;
+use crate::cycle::{Cycle, Scoring};
 use crate::framework::{
-    At, Dump, FilterState, Incoming, Normalization, Place, PluginId, ScoreState, Status, Topology, Touched,
+    At, FilterState, Incoming, Normalization, Place, PluginId, Status, Topology, Touched,
 };
+use crate::metrics::{Meter, Metered, Point, Unmetered};
 use crate::plugins::preemption::DryRuns;
 use crate::runner::{Layer, Runner};
 use plimsoll_state::intern::Map;
@@ -64,9 +67,9 @@ pub(crate) struct Ranked {
     /// How many of the first filters depend only on the Node object.
     fixed_filters: usize,
     /// Scores that depend on the pods of a node.
-    direct: Vec<(Box<dyn ScoreState>, i64)>,
+    direct: Vec<Scoring>,
     /// Scores that depend only on the Node object.
-    fixed: Vec<(Box<dyn ScoreState>, i64)>,
+    fixed: Vec<Scoring>,
     scaled: Vec<Scaled>,
     layers: Vec<Layer>,
     verdicts: Vec<u16>,
@@ -96,6 +99,7 @@ pub(crate) enum Best {
 impl Ranked {
     /// Ranks all nodes; `None` when that can't be done for the pod.
     pub fn build(
+        meter: Option<&Metered>,
         runner: &Runner,
         cluster: &mut Cluster,
         pod: &Incoming,
@@ -103,18 +107,25 @@ impl Ranked {
     ) -> Option<Self> {
         let mut layers = runner.layers(cluster, pod)?;
         let counted: SmallVec<[usize; 2]> = layers.iter().map(|l| l.plugin).collect();
-        let mut cycle = Cycle::pre_filter_without(runner, cluster, pod.clone(), &counted);
+        let mut cycle = match meter {
+            None => Cycle::pre_filter_without(&Unmetered, runner, cluster, pod.clone(), &counted),
+            Some(meter) => Cycle::pre_filter_without(meter, runner, cluster, pod.clone(), &counted),
+        };
         if !cycle.status.is_success() || cycle.names.is_some() || cycle.filters_after(&layers) {
             return None;
         }
         let n = cluster.nodes.bound();
         let (mut direct, mut fixed, mut scaled) = (Vec::new(), Vec::new(), Vec::new());
-        for (state, weight) in cycle.score_states(cluster, &counted) {
-            match state.normalization() {
-                Normalization::None if state.is_fixed() => fixed.push((state, weight)),
-                Normalization::None => direct.push((state, weight)),
-                Normalization::ByMax { .. } if !state.is_fixed() => return None,
-                Normalization::ByMax { reverse } => scaled.push(Scaled { state, weight, reverse }),
+        let states = match meter {
+            None => cycle.score_states(&Unmetered, cluster, &counted),
+            Some(meter) => cycle.score_states(meter, cluster, &counted),
+        };
+        for scoring in states {
+            match scoring.state.normalization() {
+                Normalization::None if scoring.state.is_fixed() => fixed.push(scoring),
+                Normalization::None => direct.push(scoring),
+                Normalization::ByMax { .. } if !scoring.state.is_fixed() => return None,
+                Normalization::ByMax { reverse } => scaled.push(Scaled { scoring, reverse }),
                 Normalization::Other => return None,
             }
         }
@@ -142,8 +153,12 @@ impl Ranked {
             dry_runs: DryRuns::new(),
             broken: false,
         };
+        let began = meter.map(Meter::read);
         for i in 0..n {
-            new.look_at(runner, cluster, pod, (NodeId::new(i), true));
+            new.look_at(meter, runner, cluster, pod, (NodeId::new(i), true));
+        }
+        if let (Some(meter), Some(began)) = (meter, began) {
+            meter.point_ran(Point::Filter, began);
         }
         (!new.broken).then_some(new)
     }
@@ -161,6 +176,7 @@ impl Ranked {
     /// The verdict on a node, from filter number `from` on, and whether it is fixed.
     fn filter(
         &self,
+        meter: &impl Meter,
         runner: &Runner,
         cluster: &mut Cluster,
         pod: &Incoming,
@@ -168,10 +184,14 @@ impl Ranked {
     ) -> (Status, bool) {
         if !self.is_counted() && !cluster.nodes[node].nominated.is_empty() {
             // Nominated pods count for those that are not more important; seldom, so made afresh.
-            return (Cycle::pre_filter(runner, cluster, pod.clone()).filter(cluster, node), false);
+            let mut cycle = Cycle::pre_filter(&Unmetered, runner, cluster, pod.clone());
+            return (cycle.filter(meter, cluster, node), false);
         }
         for (i, (plugin, state)) in self.filters.iter().enumerate().skip(from) {
-            let mut status = state.filter(cluster, node);
+            let mut status = match meter.metered() {
+                None => state.filter(cluster, node),
+                Some(meter) => meter.filter(*plugin, || state.filter(cluster, node)),
+            };
             if !status.is_success() {
                 status.plugin = Some(*plugin);
                 return (status, i < self.fixed_filters);
@@ -183,6 +203,7 @@ impl Ranked {
     /// Evaluates one node again; `itself`: the Node object changed.
     fn look_at(
         &mut self,
+        meter: Option<&Metered>,
         runner: &Runner,
         cluster: &mut Cluster,
         pod: &Incoming,
@@ -208,15 +229,18 @@ impl Ranked {
         // A node that was rejected for what its pods use has passed the fixed filters.
         let known = !itself && before != NO_NODE;
         let from = if known { self.fixed_filters } else { 0 };
-        let (status, fixed) = self.filter(runner, cluster, pod, (node, from));
+        let (status, fixed) = match meter {
+            None => self.filter(&Unmetered, runner, cluster, pod, (node, from)),
+            Some(meter) => self.filter(meter, runner, cluster, pod, (node, from)),
+        };
         if !status.is_success() {
             self.leave_class(i);
             self.verdicts[i] = self.reject(status, fixed);
             return;
         }
-        let sum = |list: &[(Box<dyn ScoreState>, i64)]| {
-            list.iter()
-                .fold(0i64, |sum, (s, w)| sum.saturating_add(s.score(cluster, node).saturating_mul(*w)))
+        let sum = |list: &[Scoring]| match meter {
+            None => sum(list, |s| s.state.score(cluster, node)),
+            Some(meter) => measured_sum(meter, cluster, node, list),
         };
         let row = self.rows[i];
         let rescore = itself || before != FEASIBLE;
@@ -234,7 +258,14 @@ impl Ranked {
         self.rows[i].fixed_sum = fixed_sum;
         let mut place = Place::new();
         if rescore {
-            place.extend(self.scaled.iter().map(|s| s.state.score(cluster, node)));
+            match meter {
+                None => place.extend(self.scaled.iter().map(|s| s.scoring.state.score(cluster, node))),
+                Some(meter) => place.extend(
+                    self.scaled
+                        .iter()
+                        .map(|s| meter.score(s.scoring.plugin, || s.scoring.state.score(cluster, node))),
+                ),
+            }
         } else {
             let old = &self.classes[row.class as usize].place;
             place.extend_from_slice(&old[..self.scaled.len()]);
@@ -318,6 +349,7 @@ impl Ranked {
     /// Repairs the ranks for what changed; false: they must be made afresh.
     pub fn repair(
         &mut self,
+        meter: Option<&Metered>,
         runner: &Runner,
         cluster: &mut Cluster,
         pod: &Incoming,
@@ -349,10 +381,14 @@ impl Ranked {
         }
         self.position = cluster.changes.end();
         let mut last = None;
+        let began = meter.map(Meter::read);
         for one in nodes {
             if last.replace(one.0) != Some(one.0) || one.1 {
-                self.look_at(runner, cluster, pod, one);
+                self.look_at(meter, runner, cluster, pod, one);
             }
+        }
+        if let (Some(meter), Some(began)) = (meter, began) {
+            meter.point_ran(Point::Filter, began);
         }
         !self.broken
     }
@@ -450,50 +486,15 @@ impl Ranked {
     pub fn nth_best(&self, best: i64, n: u32) -> Option<NodeId> {
         self.forest.nth_best(self.with_total(best), n).map(NodeId::new)
     }
+}
 
-    fn rejected_classes(&self) -> impl Iterator<Item = &Class> {
-        self.classes.iter().filter(|c| c.nodes > 0 && !c.status.is_success())
-    }
+/// The weighted sum of scores.
+#[inline(always)]
+fn sum(list: &[Scoring], score: impl Fn(&Scoring) -> i64) -> i64 {
+    list.iter().fold(0, |sum: i64, s| sum.saturating_add(score(s).saturating_mul(i64::from(s.weight))))
+}
 
-    /// Distinct rejections and how many nodes have them.
-    pub fn rejections(&self) -> impl Iterator<Item = (&Status, usize)> {
-        let alone = self.table.iter().filter(|r| r.nodes > 0).map(|r| (&r.status, r.nodes));
-        alone.chain(self.rejected_classes().map(|c| (&c.status, c.nodes as usize)))
-    }
-
-    /// Nodes whose rejection satisfies a condition, in id order.
-    pub fn rejected(&self, which: impl Fn(&Status) -> bool) -> Vec<NodeId> {
-        let alone: Vec<bool> = self.table.iter().map(|r| r.nodes > 0 && which(&r.status)).collect();
-        let class = |c: &Class| c.nodes > 0 && !c.status.is_success() && which(&c.status);
-        let classes: Vec<bool> = self.classes.iter().map(class).collect();
-        if !alone.contains(&true) && !classes.contains(&true) {
-            return Vec::new();
-        }
-        // By verdict; those of classes are looked up only where one is wanted.
-        let by_verdict: Vec<bool> = [false, classes.contains(&true)].into_iter().chain(alone).collect();
-        let in_class = |i: usize| classes[self.rows[i].class as usize];
-        let wanted =
-            |(i, v): &(usize, &u16)| by_verdict[usize::from(**v)] && (**v != FEASIBLE || in_class(*i));
-        self.verdicts.iter().enumerate().filter(wanted).map(|(i, _)| NodeId::new(i)).collect()
-    }
-
-    /// Status and scores of every node, and the counts; for comparison.
-    pub fn dump(&mut self) -> (Vec<String>, Vec<Dump>) {
-        self.sift();
-        self.weigh();
-        let say = |(i, verdict): (usize, &u16)| match *verdict {
-            NO_NODE => String::new(),
-            FEASIBLE => {
-                let row = self.rows[i];
-                let class = &self.classes[row.class as usize];
-                let more = class.total.saturating_sub(i64::from(self.forest.best(class.root).0));
-                let score = self.forest.score(row.leaf, i).map_or(i64::MIN, i64::from);
-                let total = class.status.is_success().then(|| score.saturating_add(more));
-                format!("{:?} {total:?}", class.status)
-            }
-            rejected => format!("{:?}", self.table[usize::from(rejected) - 2].status),
-        };
-        let nodes = self.verdicts.iter().enumerate().map(say).collect();
-        (nodes, self.layers.iter().map(|l| l.counts.dump()).collect())
-    }
+#[cold]
+fn measured_sum(meter: &Metered, cluster: &Cluster, node: NodeId, list: &[Scoring]) -> i64 {
+    sum(list, |s| meter.score(s.plugin, || s.state.score(cluster, node)))
 }
