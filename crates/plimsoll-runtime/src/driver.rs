@@ -338,7 +338,9 @@ fn answer(to: oneshot::Sender<Families>, engine: &Engine, observer: &Observer) {
     let queueing = queueing.unwrap_or_default();
     let place = engine.scheduler().map(|p| {
         let mut families = crate::metrics::reserved::families(p);
+        families.extend(crate::metrics::plugins::families(p, observer));
         families.extend(observer.families(p.queue_counts()));
+        families.sort_by_key(|f| f.name);
         families
     });
     let place = place.unwrap_or_default();

@@ -102,8 +102,11 @@ impl Settings {
 
     fn engine(&self) -> EngineConfig {
         let selector = Arc::new(plimsoll_api::device_cel::CelSelector::default());
-        let place =
-            || plimsoll_scheduler::Config { device_selector: Some(selector.clone()), ..self.place.clone() };
+        let place = || plimsoll_scheduler::Config {
+            device_selector: Some(selector.clone()),
+            stopwatch: Some(Arc::new(crate::clock::Monotonic::default())),
+            ..self.place.clone()
+        };
         let queueing =
             || plimsoll_queueing::Config { device_selector: Some(selector.clone()), ..self.queueing.clone() };
         EngineConfig {

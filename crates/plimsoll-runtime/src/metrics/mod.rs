@@ -3,6 +3,7 @@
 mod histogram;
 pub mod jobs;
 pub mod observe;
+pub mod plugins;
 pub mod reserved;
 pub mod text;
 

@@ -23,6 +23,10 @@ const ATTEMPT: &[f64] = &[0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128
 #[rustfmt::skip]
 const SLI: &[f64] = &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84,
     327.68, 655.36, 1310.72, 2621.44, 5242.88];
+/// 0.0001 × 2^k, 12 of them.
+#[rustfmt::skip]
+const EXTENSION_POINT: &[f64] = &[0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128, 0.0256, 0.0512, 0.1024,
+    0.2048];
 const ATTEMPTS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
 const VICTIMS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 
@@ -62,6 +66,8 @@ struct Waiting {
     took: f64,
     /// Whether its binding is being written.
     binding: bool,
+    /// When the write of Bind began.
+    bind_began: Option<Time>,
 }
 
 /// Counts what placement does.
@@ -77,6 +83,10 @@ pub struct Observer {
     algorithm: Histogram,
     preemptions: u64,
     victims: Histogram,
+    /// Bindings by profile and status: from the end of the step that decided until the engine learns of the answer.
+    binds: BTreeMap<(Box<str>, &'static str), Histogram>,
+    /// When the present step began.
+    now: Time,
     /// Cycles of queueing that admitted a workload, and that did not.
     cycles: [Histogram; 2],
 }
@@ -94,6 +104,8 @@ impl Observer {
             algorithm: Histogram::new(ATTEMPT),
             preemptions: 0,
             victims: Histogram::new(VICTIMS),
+            binds: BTreeMap::new(),
+            now: Time::default(),
             cycles: [Histogram::new(DEFAULT), Histogram::new(DEFAULT)],
         }
     }
@@ -125,6 +137,7 @@ impl Observer {
 
     /// Observes events before the engine handles them.
     pub fn events(&mut self, events: &[Event], now: Time) {
+        self.now = now;
         for event in events {
             self.event(event, now);
         }
@@ -138,7 +151,8 @@ impl Observer {
                 self.waiting.remove(uid);
             }
             Event::Scheduler(SchedulerEvent::Bound(uid)) => self.bound(uid, now),
-            // A failed binding is counted with the action that reports it ([`Observer::step`]).
+            // The attempt is counted with the action that reports the failure ([`Observer::step`]).
+            Event::Scheduler(SchedulerEvent::BindFailed { uid, .. }) => self.bind_ran(uid, "Error", now),
             Event::Object(_) | Event::Scheduler(_) | Event::Queueing(_) => {}
         }
     }
@@ -165,7 +179,8 @@ impl Observer {
             None => {
                 let profile = pod.spec.scheduler_name.as_str().into();
                 let since = free.then_some(now);
-                let waiting = Waiting { profile, since, attempts: 0, took: 0.0, binding: false };
+                let waiting =
+                    Waiting { profile, since, attempts: 0, took: 0.0, binding: false, bind_began: None };
                 self.waiting.insert(pod.uid.clone(), waiting);
             }
         }
@@ -179,6 +194,8 @@ impl Observer {
 
     /// Sees what one step of the engine came to, and how long it took.
     pub fn step(&mut self, actions: &[Action], took: Duration) {
+        let ended =
+            self.now.plus(plimsoll_state::Duration(i64::try_from(took.as_nanos()).unwrap_or(i64::MAX)));
         let mut decided: Vec<(&str, Outcome)> = Vec::new();
         let mut victims: BTreeMap<&str, u64> = BTreeMap::new();
         for action in actions {
@@ -186,6 +203,11 @@ impl Observer {
             match action {
                 // Counted as scheduled when the binding is written, as upstream does.
                 SchedulerAction::Bind { pod, .. } | SchedulerAction::Prepare { pod, .. } => {
+                    if matches!(action, SchedulerAction::Bind { .. })
+                        && let Some(waiting) = self.waiting.get_mut(&pod.uid)
+                    {
+                        waiting.bind_began = Some(ended);
+                    }
                     // After PreBind, the binding belongs to the same attempt.
                     if !self.is_binding(&pod.uid) {
                         decided.push((&pod.uid, Outcome::Scheduled));
@@ -256,10 +278,25 @@ impl Observer {
         histogram.observe(waiting.took);
     }
 
+    /// A write of Bind is answered, or seen by the watch.
+    fn bind_ran(&mut self, uid: &str, status: &'static str, now: Time) {
+        let Some(waiting) = self.waiting.get_mut(uid) else { return };
+        let Some(began) = waiting.bind_began.take() else { return };
+        let key = (waiting.profile.clone(), status);
+        let seconds = now.since(began).0.max(0) as f64 / 1e9;
+        self.binds.entry(key).or_insert_with(|| Histogram::new(EXTENSION_POINT)).observe(seconds);
+    }
+
+    /// Bindings: profile, status, and how long they took.
+    pub fn binds(&self) -> impl Iterator<Item = (&str, &'static str, MetricValue)> {
+        self.binds.iter().map(|((profile, status), h)| (&**profile, *status, h.value()))
+    }
+
     fn bound(&mut self, uid: &str, now: Time) {
         if !self.waiting.contains_key(uid) {
             return;
         }
+        self.bind_ran(uid, "Success", now);
         self.ended(uid, Outcome::Scheduled);
         let Some(waiting) = self.waiting.remove(uid) else { return };
         let attempts = waiting.attempts.max(1);
@@ -349,134 +386,4 @@ impl Observer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use plimsoll_scheduler::{Note, PodRef};
-
-    fn pod(uid: &str, gates: &[&str], node: &str) -> Event {
-        let json = serde_json::json!({
-            "metadata": {"name": uid, "namespace": "ns", "uid": uid},
-            "spec": {"containers": [{"name": "c"}], "nodeName": node,
-                     "schedulingGates": gates.iter().map(|g| serde_json::json!({"name": g})).collect::<Vec<_>>()},
-        });
-        let pod = plimsoll_api::convert::pod(json.to_string().as_bytes()).unwrap();
-        Event::Object(ObjectEvent::PodUpsert(Box::new(pod)))
-    }
-
-    fn named(uid: &str) -> PodRef {
-        PodRef { uid: uid.into(), namespace: "ns".into(), name: uid.into() }
-    }
-
-    fn failed(uid: &str, cause: RecordCause) -> Action {
-        let (reason, action) = ("FailedScheduling", "Scheduling");
-        let note = Note { warning: true, reason, action, message: String::new() };
-        Action::Scheduler(SchedulerAction::Record { pod: named(uid), cause, note })
-    }
-
-    fn show(observer: &Observer) -> String {
-        let mut out = String::new();
-        let counts = QueueCounts { active: 1, backoff: 2, unschedulable: 3, gated: 4, in_flight: 5 };
-        super::super::text::write(&mut out, &observer.families(counts), &[]);
-        out
-    }
-
-    #[test]
-    fn attempts_waits_and_victims_are_counted() {
-        let s = |n: i64| Time(n * 1_000_000_000);
-        let mut o = Observer::new(vec!["default-scheduler".into()]);
-        o.event(&pod("a", &["g"], ""), s(0));
-        o.event(&pod("a", &[], ""), s(100));
-        o.event(&pod("b", &[], ""), s(100));
-        o.step(
-            &[
-                failed("a", RecordCause::Failed(FailureReason::Unschedulable)),
-                failed("b", RecordCause::Failed(FailureReason::SchedulerError)),
-                failed("b", RecordCause::Deleting),
-            ],
-            Duration::ZERO,
-        );
-        let bind = SchedulerAction::Bind { pod: named("a"), node: "n".into() };
-        let victim = |v: &str| {
-            let message = String::new();
-            Action::Scheduler(SchedulerAction::Preempt { victim: named(v), preemptor: named("b"), message })
-        };
-        o.step(&[Action::Scheduler(bind), victim("x"), victim("y")], Duration::from_millis(3));
-        // The watch and the answer both tell of the binding: it counts once.
-        o.event(&pod("a", &[], "n"), s(103));
-        o.event(&Event::Scheduler(SchedulerEvent::Bound("a".into())), s(104));
-        let text = show(&o);
-        for want in [
-            "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"error\"} 1\n",
-            "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"scheduled\"} 1\n",
-            "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"unschedulable\"} 1\n",
-            "scheduler_pod_scheduling_sli_duration_seconds_sum{attempts=\"2\"} 3\n",
-            "scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts=\"2\",le=\"2.56\"} 0\n",
-            "scheduler_pod_scheduling_sli_duration_seconds_bucket{attempts=\"2\",le=\"5.12\"} 1\n",
-            "scheduler_pod_scheduling_attempts_sum 2\n",
-            "scheduler_scheduling_attempt_duration_seconds_sum{profile=\"default-scheduler\",result=\"scheduled\"} 0.003\n",
-            "scheduler_preemption_attempts_total 1\n",
-            "scheduler_preemption_victims_sum 2\n",
-            "scheduler_pending_pods{queue=\"gated\"} 4\n",
-            "scheduler_queue_incoming_pods_total{event=\"ScheduleAttemptFailure\",queue=\"unschedulable\"} 2\n",
-            "scheduler_queue_incoming_pods_total{event=\"UnscheduledPodAdd\",queue=\"gated\"} 1\n",
-            "scheduler_queue_incoming_pods_total{event=\"UnscheduledPodUpdate\",queue=\"active\"} 1\n",
-        ] {
-            assert!(text.contains(want), "{want} not in\n{text}");
-        }
-    }
-
-    #[test]
-    fn a_failed_binding_ends_one_attempt() {
-        let at = |n: i64| Time(n * 1_000_000_000);
-        let mut o = Observer::new(vec!["default-scheduler".into()]);
-        o.event(&pod("a", &[], ""), at(0));
-        let what = Box::default();
-        let prepare = SchedulerAction::Prepare { pod: named("a"), node: "n".into(), what };
-        o.step(&[Action::Scheduler(prepare)], Duration::from_millis(3));
-        let bind = || Action::Scheduler(SchedulerAction::Bind { pod: named("a"), node: "n".into() });
-        o.step(&[bind()], Duration::from_millis(1));
-        let (uid, message) = ("a".into(), "no".into());
-        o.event(&Event::Scheduler(SchedulerEvent::BindFailed { uid, message }), at(1));
-        o.step(&[failed("a", RecordCause::Failed(FailureReason::SchedulerError))], Duration::from_millis(1));
-        o.step(&[bind()], Duration::from_millis(2));
-        o.event(&Event::Scheduler(SchedulerEvent::Bound("a".into())), at(2));
-        let text = show(&o);
-        for want in [
-            "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"error\"} 1\n",
-            "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"scheduled\"} 1\n",
-            "scheduler_pod_scheduling_attempts_sum 2\n",
-            "scheduler_scheduling_algorithm_duration_seconds_count 2\n",
-            "scheduler_queue_incoming_pods_total{event=\"ScheduleAttemptFailure\",queue=\"unschedulable\"} 1\n",
-        ] {
-            assert!(text.contains(want), "{want} not in\n{text}");
-        }
-    }
-
-    #[test]
-    fn cycles_of_queueing_are_timed() {
-        let mut o = Observer::new(Vec::new());
-        o.cycles([0, 0], Duration::from_secs(9));
-        o.cycles([1, 1], Duration::from_millis(4));
-        let mut out = String::new();
-        super::super::text::write(&mut out, &o.queueing_families(), &[]);
-        for result in ["success", "inadmissible"] {
-            let want = format!("kueue_admission_attempt_duration_seconds_sum{{result=\"{result}\"}} 0.002\n");
-            assert!(out.contains(&want), "{want} not in\n{out}");
-        }
-    }
-
-    #[test]
-    fn nothing_is_remembered_of_pods_that_wait_no_more() {
-        let mut o = Observer::new(vec!["default-scheduler".into()]);
-        for uid in ["a", "b", "c"] {
-            o.event(&pod(uid, &[], ""), Time(0));
-        }
-        o.event(&pod("a", &[], "n"), Time(0));
-        o.event(&Event::Object(ObjectEvent::PodDelete("b".into())), Time(0));
-        o.event(&Event::Scheduler(SchedulerEvent::Bound("c".into())), Time(0));
-        assert!(o.waiting.is_empty());
-        let mut other = Observer::new(vec!["mine".into()]);
-        other.event(&pod("a", &[], ""), Time(0));
-        assert!(other.waiting.is_empty(), "a pod of another scheduler");
-    }
-}
+mod tests;

@@ -27,6 +27,13 @@ fn number(value: f64) -> String {
         "NaN".into()
     } else if value.is_infinite() {
         if value > 0.0 { "+Inf".into() } else { "-Inf".into() }
+    } else if value != 0.0 && value.abs() < 1e-4 {
+        // As `strconv.FormatFloat` with 'g': at least two digits of exponent.
+        let text = format!("{value:e}");
+        match text.split_once("e-") {
+            Some((digits, exponent)) => format!("{digits}e-{exponent:0>2}"),
+            None => text,
+        }
     } else {
         value.to_string()
     }
@@ -78,6 +85,12 @@ pub fn write(out: &mut String, families: &[MetricFamily], more: &[(&str, &str)])
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_numbers_have_exponents_as_in_go() {
+        let texts = [0.0, 0.0001, 0.00001, 0.000_015_000_000_000_000_002, -2.5e-12, 1.5].map(number);
+        assert_eq!(texts, ["0", "0.0001", "1e-05", "1.5000000000000002e-05", "-2.5e-12", "1.5"]);
+    }
 
     #[test]
     fn the_format_is_prometheus() {

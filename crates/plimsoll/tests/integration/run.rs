@@ -295,6 +295,9 @@ fn check_metrics(url: &str, role: &str) {
     assert_eq!(value("scheduler_pod_scheduling_attempts_count"), 2.0);
     assert_eq!(value("scheduler_pod_scheduling_sli_duration_seconds_count{attempts=\"1\"}"), 2.0);
     assert!(value("scheduler_scheduling_algorithm_duration_seconds_count") >= 3.0);
+    let bind = "{extension_point=\"Bind\",profile=\"default-scheduler\",status=\"Success\"}";
+    let bind = value(&format!("scheduler_framework_extension_point_duration_seconds_count{bind}"));
+    assert_eq!(bind, scheduled);
     assert_eq!(value("leader_election_master_status{name=\"plimsoll\"}"), 1.0);
 }
 
