@@ -49,6 +49,7 @@ impl Of {
 
 type Read = dyn Fn() -> Reading + Send + Sync;
 type Families = dyn Fn() -> Vec<MetricFamily> + Send + Sync;
+type Events = dyn Fn() -> Vec<EventRecord> + Send + Sync;
 
 /// Reads a configuration and all that its plugins come from.
 #[derive(Clone)]
@@ -57,12 +58,13 @@ pub struct Source {
     seen: Stamp,
     read: Arc<Read>,
     families: Option<Arc<Families>>,
+    events: Option<Arc<Events>>,
 }
 
 impl Source {
     /// A source of files that have been read just now. `read` reads them again; it may block.
     pub fn new(of: Of, files: &[PathBuf], read: impl Fn() -> Reading + Send + Sync + 'static) -> Self {
-        Self { of, seen: stamp(files), read: Arc::new(read), families: None }
+        Self { of, seen: stamp(files), read: Arc::new(read), families: None, events: None }
     }
 
     /// Whose plugins it has.
@@ -74,6 +76,12 @@ impl Source {
     #[must_use]
     pub fn with_metrics(self, families: impl Fn() -> Vec<MetricFamily> + Send + Sync + 'static) -> Self {
         Self { families: Some(Arc::new(families)), ..self }
+    }
+
+    /// The same source, whose plugins record events. `events` takes what they recorded since it was called last.
+    #[must_use]
+    pub fn with_events(self, events: impl Fn() -> Vec<EventRecord> + Send + Sync + 'static) -> Self {
+        Self { events: Some(Arc::new(events)), ..self }
     }
 }
 
@@ -232,7 +240,7 @@ pub(crate) async fn run(
     reloads: Reloads,
     stop: CancellationToken,
 ) {
-    let Source { of, mut seen, read, .. } = source;
+    let Source { of, mut seen, read, events, .. } = source;
     let mut ticks = tokio::time::interval(PERIOD);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -240,6 +248,7 @@ pub(crate) async fn run(
             () = stop.cancelled() => return,
             _ = ticks.tick() => {}
         }
+        events.iter().flat_map(|take| take()).for_each(|event| recorder.record(event));
         let (read, before) = (Arc::clone(&read), seen.clone());
         let Ok(found) = tokio::task::spawn_blocking(move || look(&*read, &before)).await else { return };
         let Some((reading, now)) = found else { continue };

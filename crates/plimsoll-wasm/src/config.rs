@@ -10,6 +10,7 @@ use plimsoll_scheduler::framework::{ArgsError, ExtensionPoint, Registration, Reg
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::events::Events;
 use crate::failures::Failures;
 use crate::fast::{self, Backend as _, FastGuest, FastPlugin, GuestPolicy, MARKER, Wasm};
 use crate::guest::{Guest, Settings, compile};
@@ -66,6 +67,7 @@ pub fn files(config: &Value) -> Vec<String> {
 pub struct Modules {
     compiled: Arc<Mutex<BTreeMap<Digest, Compiled>>>,
     failures: Failures,
+    events: Events,
 }
 
 /// Most modules that are kept.
@@ -86,6 +88,11 @@ impl Modules {
     /// How often the guests of these modules failed.
     pub fn failures(&self) -> &Failures {
         &self.failures
+    }
+
+    /// The events that the guests of these modules recorded.
+    pub fn events(&self) -> &Events {
+        &self.events
     }
 
     fn of(&self, bytes: &[u8]) -> Result<Compiled, String> {
@@ -329,7 +336,7 @@ fn registration(name: &str, loader: &Arc<Loader>) -> Registration {
         move |text: &str| loader.load(&name, text)
     };
     let (check, points_of) = (load.clone(), load.clone());
-    let failures = loader.modules.failures.clone();
+    let (failures, events) = (loader.modules.failures.clone(), loader.modules.events.clone());
     Registration::new(name, &points(None), move |args, handle| {
         // The arguments were checked when the configuration was read.
         let loaded = args.of(handle.name()).and_then(|text| load(text).ok());
@@ -343,7 +350,8 @@ fn registration(name: &str, loader: &Arc<Loader>) -> Registration {
                 None => Box::new(GuestPlugin::new(None, handle.plugin())),
             },
             Some(Loaded::Compatible(guest)) => {
-                Box::new(GuestPlugin::new(Some((*guest, failures.clone())), handle.plugin()))
+                let told = (failures.clone(), events.clone());
+                Box::new(GuestPlugin::new(Some((*guest, told)), handle.plugin()))
             }
             None => Box::new(GuestPlugin::new(None, handle.plugin())),
         }

@@ -273,19 +273,12 @@ impl Instance {
         match value {
             Ok(value) => {
                 let results = std::mem::take(&mut self.store.data_mut().results);
-                self.log(&results);
                 Ok(Answer { value, results })
             }
             Err(error) => {
                 self.exhausted = error.downcast_ref::<Trap>() == Some(&Trap::OutOfFuel);
                 Err(decorated(&self.store, function, &error))
             }
-        }
-    }
-
-    fn log(&self, results: &Results) {
-        for event in &results.recorded {
-            tracing::info!(plugin = &*self.store.data().name, "event of the guest: {event}");
         }
     }
 

@@ -5,6 +5,7 @@
 //! its random numbers are seeded, and each call may execute a bounded number of instructions in bounded memory.
 
 mod config;
+mod events;
 mod failures;
 pub mod fast;
 mod guest;
@@ -20,6 +21,7 @@ mod tests;
 mod wasi;
 
 pub use config::{Modules, ReadFile, check, files, names, policies, register};
+pub use events::{EventReference, Events, GuestEvent};
 pub use failures::Failures;
 pub use guest::{Answer, Guest, Instance, MAX_FUEL, MAX_MEMORY, Settings};
 pub use host::{Params, Results};

@@ -13,6 +13,7 @@ use plimsoll_scheduler::framework::{
 use plimsoll_state::model::Pod;
 use plimsoll_state::time::Duration;
 
+use crate::events::Events;
 use crate::failures::Failures;
 use crate::guest::{Answer, Guest};
 use crate::host::Params;
@@ -84,8 +85,8 @@ pub(crate) struct GuestPlugin {
 }
 
 impl GuestPlugin {
-    pub(crate) fn new(guest: Option<(Guest, Failures)>, id: PluginId) -> Self {
-        let pool = guest.map(|(guest, failures)| Arc::new(Pool::new(guest, failures)));
+    pub(crate) fn new(guest: Option<(Guest, (Failures, Events))>, id: PluginId) -> Self {
+        let pool = guest.map(|(guest, told)| Arc::new(Pool::new(guest, told)));
         let events = pool.as_deref().map_or_else(Vec::new, events);
         Self { pool, id, events }
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_scheduler::framework::Cluster;
 
+use crate::events::Events;
 use crate::failures::Failures;
 use crate::guest::{Answer, Guest, Instance};
 use crate::host::Params;
@@ -61,13 +62,14 @@ pub(crate) struct Pool {
     pub guest: Guest,
     reads_nodes: bool,
     failures: Failures,
+    events: Events,
     slots: Mutex<Slots>,
 }
 
 impl Pool {
-    pub(crate) fn new(guest: Guest, failures: Failures) -> Self {
+    pub(crate) fn new(guest: Guest, (failures, events): (Failures, Events)) -> Self {
         let reads_nodes = ["node", "nodeList", "nodeImageStates"].iter().any(|name| guest.imports(name));
-        Self { guest, reads_nodes, failures, slots: Mutex::default() }
+        Self { guest, reads_nodes, failures, events, slots: Mutex::default() }
     }
 
     /// The parameters of a call for a pod: time and nodes.
@@ -172,7 +174,9 @@ impl Pool {
             slot.instance.call("prefilter", begin)?;
         }
         slot.token = token;
-        slot.instance.call(function, params)
+        let answer = slot.instance.call(function, params)?;
+        self.events.add(&answer.results.recorded);
+        Ok(answer)
     }
 
     /// The instance of the cycle goes with the pod until that is bound or not. False: too many pods are being bound.

@@ -145,7 +145,8 @@ fn follow(path: &Path, text: &str, gates: &config::scheduler::Gates, modules: Mo
         let reload = read.with_context(named).map(|(_, place)| Reload::Profiles(place.profiles));
         Reading { files, reload: reload.map_err(|e| format!("{e:#}")) }
     });
-    source.with_metrics(move || guests::metrics(&counted))
+    let recorded = counted.clone();
+    source.with_metrics(move || guests::metrics(&counted)).with_events(move || guests::events(&recorded))
 }
 
 /// Reads the rules about workloads of Kueue's file again when it changes, or a file of its plugins. What else is in the file

@@ -1,6 +1,6 @@
 //! Plugins in WebAssembly of configuration files, in builds with a host for them; in others they are refused.
 
-pub use host::{Modules, check, files, metrics, policies, register};
+pub use host::{Modules, check, events, files, metrics, policies, register};
 
 #[cfg(feature = "wasm")]
 mod host {
@@ -8,6 +8,7 @@ mod host {
     use std::sync::Arc;
 
     use anyhow::anyhow;
+    use plimsoll_api::event::{EventRecord, ObjectReference};
     use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample, MetricValue, WorkloadPolicy};
     use plimsoll_scheduler::framework::ArgsError;
     pub use plimsoll_wasm::Modules;
@@ -47,6 +48,28 @@ mod host {
         }]
     }
 
+    /// What guests recorded since the last time.
+    pub fn events(modules: &Modules) -> Vec<EventRecord> {
+        let record = |event: plimsoll_wasm::GuestEvent| EventRecord {
+            regarding: ObjectReference {
+                api_version: event.regarding.api_version,
+                kind: event.regarding.kind,
+                namespace: event.regarding.namespace,
+                name: event.regarding.name,
+                uid: event.regarding.uid,
+                resource_version: event.regarding.resource_version,
+                ..ObjectReference::default()
+            },
+            warning: event.eventtype == "Warning",
+            reason: event.reason,
+            action: event.action,
+            message: event.note,
+            reporting_controller: "default-scheduler",
+            reporting_instance: String::new(),
+        };
+        modules.events().take().into_iter().map(record).collect()
+    }
+
     /// The files that the plugins of a configuration come from.
     pub fn files(config: &Value) -> Vec<PathBuf> {
         plimsoll_wasm::files(config).into_iter().map(PathBuf::from).collect()
@@ -64,6 +87,7 @@ mod host {
     use std::sync::Arc;
 
     use anyhow::bail;
+    use plimsoll_api::event::EventRecord;
     use plimsoll_queueing::{MetricFamily, WorkloadPolicy};
     use plimsoll_scheduler::framework::ArgsError;
     use serde_json::Value;
@@ -98,6 +122,11 @@ mod host {
 
     /// There are none.
     pub fn metrics(_: &Modules) -> Vec<MetricFamily> {
+        Vec::new()
+    }
+
+    /// There are none.
+    pub fn events(_: &Modules) -> Vec<EventRecord> {
         Vec::new()
     }
 
