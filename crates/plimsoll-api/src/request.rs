@@ -85,7 +85,7 @@ pub enum Request {
         /// The patch. `metadata.uid` and `metadata.resourceVersion` are preconditions.
         body: Value,
     },
-    /// DELETE of an object with the default grace period.
+    /// DELETE of an object.
     Delete {
         /// Resource.
         resource: Resource,
@@ -95,6 +95,8 @@ pub enum Request {
         name: String,
         /// Precondition on `metadata.uid`; empty: none.
         uid: String,
+        /// `gracePeriodSeconds`; `None`: that of the object.
+        grace_seconds: Option<i64>,
     },
 }
 
@@ -123,9 +125,15 @@ impl Request {
         }
     }
 
-    /// DELETE of the object with this UID.
+    /// DELETE of the object with this UID, with the grace period of the object.
     pub fn delete(resource: Resource, namespace: &str, name: &str, uid: &str) -> Self {
-        Self::Delete { resource, namespace: namespace.to_owned(), name: name.to_owned(), uid: uid.to_owned() }
+        Self::Delete {
+            resource,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            grace_seconds: None,
+        }
     }
 
     /// Resource, namespace and name of the object; the name is empty where the server generates it.

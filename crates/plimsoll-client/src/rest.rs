@@ -381,8 +381,8 @@ impl Api {
             Request::Patch { resource, namespace, name, subresource, kind, body } => {
                 self.patch(*resource, namespace, name, subresource, *kind, body).await
             }
-            Request::Delete { resource, namespace, name, uid } => {
-                self.delete(*resource, namespace, name, uid, None).await
+            Request::Delete { resource, namespace, name, uid, grace_seconds } => {
+                self.delete(*resource, namespace, name, uid, *grace_seconds).await
             }
         }
     }

@@ -49,6 +49,8 @@ pub struct Config {
     pub priority_boost: bool,
     /// Gate `CleanupProvisioningRequestsOnEviction`.
     pub clean_up_provisioning_requests: bool,
+    /// Gate `FailureRecoveryPolicy`.
+    pub failure_recovery: bool,
     /// `objectRetentionPolicies.workloads.afterFinished`; `None`: kept.
     pub retain_after_finished: Option<Duration>,
     /// `objectRetentionPolicies.workloads.afterDeactivatedByKueue`; `None`: kept.
@@ -79,6 +81,7 @@ impl Default for Config {
             elastic_jobs: true,
             priority_boost: false,
             clean_up_provisioning_requests: true,
+            failure_recovery: false,
             retain_after_finished: None,
             retain_after_deactivated: None,
         }

@@ -6,11 +6,11 @@ use serde_json::Value;
 use crate::config::{BATCH_JOB, POD, STATEFUL_SET};
 use crate::key::Key;
 use crate::plan::Plan;
-use crate::pod_view::workload_of;
+use crate::pod_view::{awaits_forceful_deletion, workload_of};
 use crate::store::{Kind, ObjectStore};
 use crate::{
-    Env, finalizer, integrations, job_kind, kinds, multikueue, names, orphan, pod, priority_class,
-    provisioning, retention, serving, topology_ungater,
+    Env, failure_recovery, finalizer, integrations, job_kind, kinds, multikueue, names, orphan, pod,
+    priority_class, provisioning, retention, serving, topology_ungater,
 };
 
 /// The keys that a deleted object concerns: `old` is its last seen state, unless the caller did not keep it or another object
@@ -20,6 +20,11 @@ pub fn affected_by_deletion(kind: Kind, uid: &str, old: Option<&Value>, objects:
     // Where the owner has a successor under its name, that one reconciles its own workloads only.
     keys.extend(orphan::affected(objects, uid));
     keys
+}
+
+/// The keys that a node concerns which has become unreachable ([`ObjectStore::node_seen`]).
+pub fn affected_by_unreachable_node(objects: &ObjectStore, node: &str) -> Vec<Key> {
+    failure_recovery::affected(objects, node)
 }
 
 /// The keys that a changed object concerns. `objects` shows the state after the change.
@@ -59,6 +64,9 @@ fn of_pod(pod: &Value, objects: &ObjectStore) -> Vec<Key> {
     }
     if !workload.is_empty() {
         keys.push(Key::Topology(namespace.to_owned(), workload.to_owned()));
+    }
+    if awaits_forceful_deletion(pod) {
+        keys.push(Key::TerminatingPod(namespace.to_owned(), name.to_owned()));
     }
     match pod::group::of(pod) {
         Some(group) => keys.push(Key::PodGroup(namespace.to_owned(), group.to_owned())),
@@ -120,6 +128,7 @@ pub fn reconcile(key: &Key, env: Env<'_>) -> Plan {
         Key::PodGroup(namespace, group) => pod::group::reconcile(namespace, group, env),
         Key::Topology(namespace, name) => topology_ungater::plan(namespace, name, env),
         Key::Retention(namespace, name) => retention::plan(namespace, name, env),
+        Key::TerminatingPod(namespace, name) => failure_recovery::plan(namespace, name, env),
         Key::Orphan(namespace, name) => orphan::plan(namespace, name, env),
         Key::Provisioning(namespace, name) => provisioning::plan(namespace, name, env),
         Key::AdmissionCheck(name) => {

@@ -12,12 +12,13 @@ use std::time::Duration;
 use plimsoll_api::event::EventRecord;
 use plimsoll_api::json;
 use plimsoll_api::request::{Error, PatchKind, Request};
-use plimsoll_api::resource::Resource;
+use plimsoll_api::resource::{PODS, Resource};
 use plimsoll_queueing::{Event as QueueEvent, WorkloadKey};
 use plimsoll_state::Time;
 use serde_json::Value;
 
 use crate::plan::{CheckObject, Write};
+use crate::pod_view::force_deleted;
 use crate::provisioning::creation_failed;
 use crate::{Config, Env, Key, Kind, ObjectStore, reconcile};
 
@@ -154,9 +155,10 @@ impl Execution {
                     Request::patch(resource, &namespace, &name, subresource, PatchKind::Merge, body);
                 (Asked::Patch(Target { resource, namespace, name }), request)
             }
-            Write::Delete { resource, namespace, name, uid } => {
-                let request = Request::delete(resource, &namespace, &name, &uid);
-                (Asked::Delete(Target { resource, namespace, name }, uid), request)
+            Write::Delete { resource, namespace, name, uid, grace_seconds } => {
+                let target = Target { resource, namespace: namespace.clone(), name: name.clone() };
+                let asked = Asked::Delete(target, uid.clone());
+                (asked, Request::Delete { resource, namespace, name, uid, grace_seconds })
             }
             Write::IfGone { resource, namespace, name, uid } => {
                 let request = Request::Find { resource, namespace: namespace.clone(), name: name.clone() };
@@ -215,6 +217,10 @@ impl Execution {
                 // Until its end is seen it must not be taken for one that is still wanted.
                 if let Some(kind @ Kind::ProvisioningRequest) = Kind::of(target.resource) {
                     objects.remove(kind, &target.namespace, &target.name, &uid);
+                }
+                // A pod that finalizers hold needs no second request.
+                if target.resource == PODS && force_deleted(&object) {
+                    objects.refresh(Kind::Pod, object);
                 }
             }
             Asked::IfGone(target, uid) if json::uid(&object) == uid => {

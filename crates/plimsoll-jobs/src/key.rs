@@ -19,6 +19,8 @@ pub enum Key {
     Topology(String, String),
     /// A workload that has ended, for its retention period: namespace, name.
     Retention(String, String),
+    /// A pod that is being deleted and may be deleted forcefully: namespace, name.
+    TerminatingPod(String, String),
     /// A workload without an owner: namespace, name.
     Orphan(String, String),
     /// A workload with admission checks, for its provisioning requests: namespace, name.

@@ -16,6 +16,7 @@ pub mod custom_kind;
 pub mod declaration;
 mod elastic;
 pub mod execution;
+mod failure_recovery;
 mod finalizer;
 pub mod generic_job;
 pub mod integration;
@@ -49,7 +50,7 @@ mod tests;
 use plimsoll_state::Time;
 
 pub use config::Config;
-pub use controllers::{affected, affected_by_deletion, reconcile};
+pub use controllers::{affected, affected_by_deletion, affected_by_unreachable_node, reconcile};
 pub use custom_kind::CustomKind;
 pub use generic_job::GenericJob;
 pub use key::Key;

@@ -54,6 +54,8 @@ pub const MIN_PARALLELISM: &str = "kueue.x-k8s.io/job-min-parallelism";
 pub const SYNC_COMPLETIONS: &str = "kueue.x-k8s.io/job-completions-equal-parallelism";
 /// Annotation: the workload is not queued until all names here are removed.
 pub const GATED_BY: &str = "kueue.x-k8s.io/admission-gated-by";
+/// Annotation on pods that may be deleted without waiting for the kubelet of an unreachable node, with the value `true`.
+pub const SAFE_TO_FORCEFULLY_DELETE: &str = "kueue.x-k8s.io/safe-to-forcefully-delete";
 /// Prefix of annotations copied for provisioning requests.
 pub const PROVREQ: &str = "provreq.kueue.x-k8s.io/";
 /// LocalQueue of jobs without the label, where it exists.

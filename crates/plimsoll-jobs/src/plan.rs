@@ -57,6 +57,8 @@ pub enum Write {
         name: String,
         /// UID.
         uid: String,
+        /// Grace period in seconds; `None`: that of the object.
+        grace_seconds: Option<i64>,
     },
     /// The rest of the plan is carried out only if the object with this UID is gone, which the API server is asked: the
     /// watch may not have shown it yet.
@@ -175,10 +177,16 @@ pub fn remove_finalizer(resource: Resource, object: &Value, finalizer: &str) -> 
 
 /// Deletes `object`, and no other one of its name.
 pub fn delete(resource: Resource, object: &Value) -> Write {
+    delete_within(resource, object, None)
+}
+
+/// [`delete`] with a grace period in seconds; `None`: that of the object.
+pub fn delete_within(resource: Resource, object: &Value, grace_seconds: Option<i64>) -> Write {
     Write::Delete {
         resource,
         namespace: json::namespace(object).to_owned(),
         name: json::name(object).to_owned(),
         uid: json::uid(object).to_owned(),
+        grace_seconds,
     }
 }

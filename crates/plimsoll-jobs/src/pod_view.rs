@@ -38,6 +38,16 @@ pub fn ended(pod: &Value) -> bool {
     matches!(json::text(pod, &["status", "phase"]), "Succeeded" | "Failed")
 }
 
+/// Whether the pod is being deleted and may be deleted forcefully (Kueue `podEligibleForTermination`).
+pub fn awaits_forceful_deletion(pod: &Value) -> bool {
+    json::deleting(pod) && json::annotation(pod, names::SAFE_TO_FORCEFULLY_DELETE) == Some("true")
+}
+
+/// Whether the pod has been deleted without a grace period: only finalizers hold it.
+pub fn force_deleted(pod: &Value) -> bool {
+    json::deleting(pod) && json::int(pod, &["metadata", "deletionGracePeriodSeconds"]) == Some(0)
+}
+
 /// Whether the pod has this scheduling gate.
 pub fn has_gate(pod: &Value, gate: &str) -> bool {
     json::list(pod, &["spec", "schedulingGates"]).iter().any(|g| g["name"] == gate)

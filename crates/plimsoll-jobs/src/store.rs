@@ -2,6 +2,7 @@
 //! that shares an [`ObjectStore`] between threads adds its own.
 
 mod declared;
+mod unreachable;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use self::declared::DeclaredKinds;
 pub use self::declared::KnownKind;
+use self::unreachable::UnreachableNodes;
 use crate::custom_kind::CustomKind;
 use crate::pod_view::{group_of, slice_of, workload_of};
 
@@ -153,6 +155,8 @@ pub struct ObjectStore {
     same_value: BTreeSet<String>,
     /// Kinds that are not built in.
     declared: DeclaredKinds,
+    /// Unreachable nodes, and the pods that may be deleted from them.
+    unreachable: UnreachableNodes,
 }
 
 impl ObjectStore {
@@ -162,6 +166,7 @@ impl ObjectStore {
                 forget(&mut self.groups, &(name.0.clone(), group_of(object).to_owned()), &name.1);
                 forget(&mut self.admitted, &(name.0.clone(), workload_of(object).to_owned()), &name.1);
                 forget(&mut self.sliced, &(name.0.clone(), slice_of(object).to_owned()), &name.1);
+                self.unreachable.forget_pod(name, object);
             }
             Kind::Workload => {
                 for owner in json::list(object, &["metadata", "ownerReferences"]) {
@@ -195,6 +200,7 @@ impl ObjectStore {
                         index.entry((name.0.clone(), of.to_owned())).or_default().insert(name.1.clone());
                     }
                 }
+                self.unreachable.keep_pod(name, object);
             }
             Kind::Workload => {
                 for owner in json::list(object, &["metadata", "ownerReferences"]) {
@@ -412,86 +418,4 @@ fn without_managed_fields(mut object: Arc<Value>) -> Arc<Value> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pod_view::GROUP;
-    use serde_json::json;
-
-    fn pod(name: &str, group: &str, version: &str) -> Value {
-        json!({"metadata": {"namespace": "ns", "name": name, "resourceVersion": version, "labels": {GROUP: group}}})
-    }
-
-    #[test]
-    fn newer_wins_and_indexes_follow() {
-        let mut objects = ObjectStore::default();
-        objects.put(Kind::Pod, pod("a", "g", "5"));
-        objects.put(Kind::Pod, pod("b", "g", "6"));
-        objects.put(Kind::Pod, pod("a", "old", "4"));
-        assert_eq!(objects.pods_of_group("ns", "g").len(), 2);
-        objects.put(Kind::Pod, pod("a", "h", "10"));
-        assert_eq!((objects.pods_of_group("ns", "g").len(), objects.pods_of_group("ns", "h").len()), (1, 1));
-        objects.remove(Kind::Pod, "ns", "b", "");
-        assert!(objects.pods_of_group("ns", "g").is_empty());
-        objects.refresh(Kind::Pod, pod("b", "g", "99"));
-        assert!(objects.get(Kind::Pod, "ns", "b").is_none(), "a response does not restore a deleted object");
-        let mut late = pod("c", "g", "100");
-        late["metadata"]["uid"] = json!("uc");
-        objects.remove(Kind::Pod, "ns", "c", "uc");
-        objects.put_created(Kind::Pod, late.clone());
-        assert!(objects.get(Kind::Pod, "ns", "c").is_none(), "nor does the response to its creation");
-        late["metadata"]["uid"] = json!("ud");
-        objects.put_created(Kind::Pod, late);
-        assert!(objects.get(Kind::Pod, "ns", "c").is_some());
-    }
-
-    #[test]
-    fn what_came_and_went_unseen_is_forgotten_at_the_next_list() {
-        let object = |name: &str, uid: &str, version: &str| json!({"metadata": {"namespace": "ns", "name": name, "uid": uid, "resourceVersion": version}});
-        let names = |objects: &ObjectStore| -> Vec<String> {
-            objects.all(Kind::Job).map(|o| json::uid(o).to_owned()).collect()
-        };
-        let mut objects = ObjectStore::default();
-        objects.put(Kind::Job, object("a", "a1", "5"));
-        objects.refresh(Kind::Job, object("a", "a2", "7"));
-        objects.put_created(Kind::Job, object("b", "b1", "8"));
-        objects.put_created(Kind::Job, object("c", "c1", "11"));
-        objects.put_created(Kind::Job, object("d", "d1", "6"));
-        // The watch breaks; a list of version 10 has only d, and the watch tells that a1 is gone.
-        objects.put(Kind::Job, object("d", "d1", "6"));
-        objects.remove(Kind::Job, "ns", "a", "a1");
-        assert_eq!(names(&objects), ["a2", "b1", "c1", "d1"]);
-        let gone: Vec<String> =
-            objects.listed(Kind::Job, "10").iter().map(|o| json::uid(o).to_owned()).collect();
-        assert_eq!(gone, ["a2", "b1"]);
-        assert_eq!(names(&objects), ["c1", "d1"]);
-        // A response of the time before the list comes late.
-        objects.put_created(Kind::Job, object("e", "e1", "9"));
-        objects.refresh(Kind::Job, object("d", "d1", "9"));
-        assert_eq!(names(&objects), ["c1", "d1"]);
-        assert_eq!(objects.get(Kind::Job, "ns", "d").map(|o| revision(&o)), Some(9));
-    }
-
-    #[test]
-    fn managed_fields_are_not_kept() {
-        let mut objects = ObjectStore::default();
-        let mut shown = pod("a", "g", "5");
-        shown["metadata"]["managedFields"] = json!([{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}]);
-        objects.put(Kind::Pod, shown);
-        assert_eq!(objects.get(Kind::Pod, "ns", "a").as_deref(), Some(&pod("a", "g", "5")));
-    }
-
-    #[test]
-    fn workloads_are_found_by_owner() {
-        let mut objects = ObjectStore::default();
-        let w = json!({"metadata": {"namespace": "ns", "name": "w", "uid": "own", "resourceVersion": "1", "ownerReferences":
-            [{"kind": "Job", "name": "j", "uid": "u"}]}});
-        objects.put(Kind::Workload, w);
-        assert_eq!(objects.owned_by("u").count(), 1);
-        assert_eq!(objects.owned_by_name("ns", "Job", "j").len(), 1);
-        assert!(objects.owned_by_name("n", "Job", "j").is_empty());
-        objects.remove(Kind::Workload, "ns", "w", "other");
-        assert_eq!(objects.owned_by("u").count(), 1);
-        objects.remove(Kind::Workload, "ns", "w", "own");
-        assert!(objects.owned_by("u").next().is_none());
-    }
-}
+mod tests;

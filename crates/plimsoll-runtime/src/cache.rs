@@ -24,6 +24,11 @@ impl Cache {
         Self { objects: Arc::default(), config: Arc::new(config) }
     }
 
+    /// The configuration of job integrations.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// Calls a pure function with the current objects. It must not use the cache: the lock is held until it returns.
     pub fn read<T>(&self, now: Time, f: impl FnOnce(Env<'_>) -> T) -> T {
         self.objects(|objects| f(Env { objects, config: &self.config, now }))
@@ -84,6 +89,16 @@ impl Cache {
     /// See [`ObjectStore::forget`].
     pub fn forget(&self, kind: Kind) {
         self.write(|o| o.forget(kind));
+    }
+
+    /// See [`ObjectStore::node_seen`].
+    pub fn node_seen(&self, node: &str, unreachable: bool) -> bool {
+        self.write(|o| o.node_seen(node, unreachable))
+    }
+
+    /// See [`ObjectStore::node_gone`].
+    pub fn node_gone(&self, node: &str) {
+        self.write(|o| o.node_gone(node));
     }
 
     /// See [`ObjectStore::add_external`].

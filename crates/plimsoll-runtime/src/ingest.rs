@@ -10,7 +10,9 @@ use plimsoll_client::health::Health;
 use plimsoll_client::reflector::{Delta, Memory, Reflector};
 use plimsoll_client::{fault, optional};
 use plimsoll_engine::Event;
-use plimsoll_jobs::{Config, CustomKind, Key, affected, affected_by_deletion, provisioning};
+use plimsoll_jobs::{
+    Config, CustomKind, Key, affected, affected_by_deletion, affected_by_unreachable_node, provisioning,
+};
 use plimsoll_queueing::CustomLabel;
 use plimsoll_state::{ClusterObjectKey, ClusterObjectKind, ObjectEvent};
 use serde_json::Value;
@@ -47,11 +49,11 @@ pub struct Sinks {
 }
 
 /// What is watched for these roles; PodGroups only for profiles that schedule gangs, `nodes` also for topologies, jobs of
-/// kinds that CustomResourceDefinitions add as `jobs` has their frameworks. A resource that the cluster does not serve
+/// kinds that CustomResourceDefinitions add as `jobs` has their frameworks, nodes for its failure recovery too. A resource that the cluster does not serve
 /// according to its discovery counts as empty.
 pub fn resources(roles: Roles, gangs: bool, nodes: bool, jobs: &Config) -> Vec<Resource> {
     let mut all = vec![api::NAMESPACES, api::PODS];
-    if nodes {
+    if nodes || recovers(roles, jobs) {
         all.push(api::NODES);
     }
     if roles.placement {
@@ -106,6 +108,11 @@ pub fn resources(roles: Roles, gangs: bool, nodes: bool, jobs: &Config) -> Vec<R
     all
 }
 
+/// Whether pods are deleted from unreachable nodes.
+const fn recovers(roles: Roles, jobs: &Config) -> bool {
+    roles.queueing && jobs.failure_recovery
+}
+
 /// Resources without which nothing can be decided.
 const REQUIRED: [Resource; 8] = [
     api::PODS,
@@ -131,6 +138,9 @@ fn versions(resource: Resource) -> &'static [Resource] {
         _ => &[],
     }
 }
+
+/// Taint of nodes whose kubelet is not heard of (`corev1.TaintNodeUnreachable`).
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 /// Only PodTemplates of ProvisioningRequests are watched.
 const OURS: &str = "&labelSelector=kueue.x-k8s.io%2Fmanaged%3Dtrue";
@@ -262,11 +272,7 @@ impl Sinks {
             return self.pod(meta, bytes);
         }
         if resource == api::NODES {
-            match plimsoll_api::convert::node(bytes) {
-                Ok(node) => self.inbox.send(Event::Object(ObjectEvent::NodeUpsert(Box::new(node)))),
-                Err(e) => left_out(resource, meta, &e),
-            }
-            return;
+            return self.node(meta, bytes);
         }
         if self.roles.placement {
             match plimsoll_api::convert::cluster_object(resource.kind, bytes) {
@@ -322,6 +328,23 @@ impl Sinks {
         keys.iter().for_each(|key| self.queue.add(key));
     }
 
+    fn node(&self, meta: &Meta<'_>, bytes: &[u8]) {
+        let node = match plimsoll_api::convert::node(bytes) {
+            Ok(node) => node,
+            Err(e) => return left_out(api::NODES, meta, &e),
+        };
+        if recovers(self.roles, self.cache.config()) {
+            let unreachable = node.taints.iter().any(|t| t.key == UNREACHABLE);
+            if self.cache.node_seen(&node.name, unreachable) {
+                let keys = self.cache.objects(|objects| affected_by_unreachable_node(objects, &node.name));
+                keys.iter().for_each(|key| self.queue.add(key));
+            }
+        }
+        if self.nodes {
+            self.inbox.send(Event::Object(ObjectEvent::NodeUpsert(Box::new(node))));
+        }
+    }
+
     fn pod(&self, meta: &Meta<'_>, bytes: &[u8]) {
         let kueue = self.roles.queueing && mentions_kueue(bytes);
         let object = kueue.then(|| serde_json::from_slice::<Value>(bytes).ok()).flatten();
@@ -349,7 +372,10 @@ impl Sinks {
             return self.gone(Kind::Pod, uid, old.as_deref());
         }
         if resource == api::NODES {
-            self.inbox.send(Event::Object(ObjectEvent::NodeDelete(name.to_owned())));
+            self.cache.node_gone(name);
+            if self.nodes {
+                self.inbox.send(Event::Object(ObjectEvent::NodeDelete(name.to_owned())));
+            }
             return;
         }
         if self.roles.placement

@@ -314,6 +314,7 @@ fn queueing(text: &str, pods: bool, modules: &Modules) -> anyhow::Result<Queuein
         elastic_jobs: read.queueing.gates.elastic_jobs,
         priority_boost: read.queueing.gates.priority_boost,
         clean_up_provisioning_requests: read.gates.is_on("CleanupProvisioningRequestsOnEviction"),
+        failure_recovery: read.gates.is_on("FailureRecoveryPolicy"),
         retain_after_finished: read.delete_finished_after,
         retain_after_deactivated: read.delete_deactivated_after,
     };

@@ -88,7 +88,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("WorkloadRequestUseMergePatch", false, NoEffect),
     ("TASBalancedPlacement", false, Works),
     ("MultiKueueClusterProfile", false, Fixed),
-    ("FailureRecoveryPolicy", false, Fixed),
+    ("FailureRecoveryPolicy", false, Works),
     ("ElasticJobsViaWorkloadSlicesWithTAS", false, Fixed),
     ("CustomMetricLabels", false, Works),
     ("SparkApplicationIntegration", false, Works),

@@ -4,6 +4,7 @@ use plimsoll_api::resource::{PROVISIONING_REQUESTS, WORKLOADS};
 use serde_json::json;
 
 use super::*;
+use crate::plan::delete_within;
 
 const NOW: Time = Time::from_seconds(1_700_000_000);
 
@@ -22,7 +23,7 @@ fn patch() -> Write {
 
 fn delete(resource: Resource, uid: &str) -> Write {
     let (namespace, name) = ("ns".to_owned(), "w".to_owned());
-    Write::Delete { resource, namespace, name, uid: uid.to_owned() }
+    Write::Delete { resource, namespace, name, uid: uid.to_owned(), grace_seconds: None }
 }
 
 fn if_gone() -> Write {
@@ -183,4 +184,22 @@ fn a_deleted_request_is_not_taken_for_one_that_is_wanted() {
     let plan = vec![delete(PROVISIONING_REQUESTS, "r")];
     assert_eq!(run(plan, &mut objects, &mut unconfirmed, vec![Ok(Value::Null)]).1, Ok(()));
     assert!(objects.get(Kind::ProvisioningRequest, "ns", "w").is_none());
+}
+
+#[test]
+fn a_forced_deletion_is_seen_before_the_watch_shows_it() {
+    let pod = |version: &str, grace: i64| {
+        json!({"metadata": {"namespace": "ns", "name": "w", "uid": "u", "resourceVersion": version,
+            "deletionTimestamp": "2023-11-14T22:13:20Z", "deletionGracePeriodSeconds": grace}})
+    };
+    let mut objects = ObjectStore::default();
+    objects.put(Kind::Pod, pod("3", 30));
+    let config = Config::default();
+    let mut execution = UnconfirmedWrites::default().begin(Key::Orphan("ns".to_owned(), "w".to_owned()));
+    execution.plan = Some([delete_within(PODS, &pod("3", 30), Some(0))].into());
+    let step = execution.next(Env { objects: &objects, config: &config, now: NOW });
+    assert!(matches!(step, Step::Send(Request::Delete { grace_seconds: Some(0), .. })), "{step:?}");
+    execution.answered(Ok(Arc::new(pod("4", 0))), &mut objects, &config, NOW).expect("done");
+    let known = objects.get(Kind::Pod, "ns", "w").expect("its finalizers hold it");
+    assert_eq!(json::version(&known), "4");
 }

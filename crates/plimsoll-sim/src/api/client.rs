@@ -38,8 +38,8 @@ impl Request {
                 };
                 Self::Patch { kind: Kind::of(resource)?, name: (namespace, name), status, style, body }
             }
-            ClientRequest::Delete { resource, namespace, name, uid } => {
-                Self::Delete { kind: Kind::of(resource)?, name: (namespace, name), uid, grace: None }
+            ClientRequest::Delete { resource, namespace, name, uid, grace_seconds: grace } => {
+                Self::Delete { kind: Kind::of(resource)?, name: (namespace, name), uid, grace }
             }
         })
     }

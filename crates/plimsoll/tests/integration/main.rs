@@ -8,6 +8,7 @@ mod deploy;
 mod describe;
 mod expressions;
 mod extenders;
+mod failure_recovery;
 mod faults;
 mod guests;
 mod install;
