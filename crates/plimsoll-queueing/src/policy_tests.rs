@@ -201,6 +201,12 @@ fn other_labels_and_other_rules_count_for_workloads_that_wait() {
     tiers.hold(false);
     tiers.settle();
     assert_eq!(tiers.flavors(), ["b", "a"]);
+    // Nobody is scored by a flavor that is gone.
+    tiers.create(0, 8);
+    tiers.settle();
+    tiers.events.push(Event::ResourceFlavorDelete("a".into()));
+    tiers.settle();
+    assert_eq!(tiers.flavors(), ["b", "a", ""]);
 }
 
 #[test]

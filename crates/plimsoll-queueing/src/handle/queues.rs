@@ -269,6 +269,7 @@ impl Queueing {
         self.objects.flavors.remove(&id);
         self.flavor_changed(id);
         self.windows_of_flavors_again(id);
+        self.score_flavors_again();
     }
 
     pub(super) fn namespace_gone(&mut self, name: &str) {
