@@ -231,6 +231,11 @@ impl<P: Plugin> Guest<P> {
         self.with_pod(at, len, answer, 1 << 32)
     }
 
+    /// Export `post_bind`.
+    pub fn post_bind(&self, at: u32, len: u32) {
+        self.with_pod(at, len, |plugin, pod| plugin.post_bind(pod), ());
+    }
+
     /// Calls `f` for what is encoded: a workload, then flavors.
     fn with_workload<T>(
         &self,

@@ -142,6 +142,9 @@ pub trait Plugin: Sized {
         Permit::Allow
     }
 
+    /// PostBind: the pod is bound.
+    fn post_bind(&self, _pod: &Pod) {}
+
     /// Whether a workload that waits for quota may be admitted, and when it is its turn. Asked when the workload changes.
     fn rule(&self, _workload: &Workload) -> Ruling {
         Ruling::default()
@@ -268,6 +271,11 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         extern "C" fn permit(at: u32, len: u32) -> u64 {
             GUEST.with(|guest| guest.permit(at, len))
+        }
+
+        #[unsafe(no_mangle)]
+        extern "C" fn post_bind(at: u32, len: u32) {
+            GUEST.with(|guest| guest.post_bind(at, len))
         }
 
         #[unsafe(no_mangle)]

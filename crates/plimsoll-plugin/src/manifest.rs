@@ -86,6 +86,12 @@ impl Manifest {
         self.at("permit")
     }
 
+    /// The plugin is told when a pod is bound.
+    #[must_use]
+    pub fn post_binds(self) -> Self {
+        self.at("postBind")
+    }
+
     /// The plugin vetoes and orders workloads that wait for quota.
     #[must_use]
     pub fn rules_workloads(self) -> Self {

@@ -106,7 +106,7 @@ fn compatible(cursor: &mut Cursor<'_>) {
 }
 
 fn columns(cursor: &mut Cursor<'_>) {
-    let manifest = r#"{\22points\22:[\22preFilter\22,\22filter\22,\22score\22,\22reserve\22,\22permit\22,\22workload\22,\22flavor\22,\22victim\22],\22charges\22:true,\22node\22:{\22resources\22:[\22cpu\22],\22labels\22:[\22a\22]},\22reasons\22:[{\22text\22:\22no\22}]}"#;
+    let manifest = r#"{\22points\22:[\22preFilter\22,\22filter\22,\22score\22,\22reserve\22,\22permit\22,\22postBind\22,\22workload\22,\22flavor\22,\22victim\22],\22charges\22:true,\22node\22:{\22resources\22:[\22cpu\22],\22labels\22:[\22a\22]},\22reasons\22:[{\22text\22:\22no\22}]}"#;
     let len = manifest.replace("\\22", "\"").len();
     let place = match cursor.once_in(4) {
         true => cursor.number(),
@@ -148,6 +148,7 @@ fn columns(cursor: &mut Cursor<'_>) {
         (func (export "score") (param i32 i32 i32) (result i32) (i64.store (local.get 2) (i64.const {long})) (i32.const 0))
         (func (export "reserve") (param i32 i32) (result i32) {calls} (i32.const {status}))
         (func (export "permit") (param i32 i32) (result i64) (i64.const {long}))
+        (func (export "post_bind") (param i32 i32) {calls})
         (func (export "workload") (param i32 i32) (result i64) {calls} (i64.const {long}))
         (func (export "flavor") (param i32 i32) (result i64) {calls} (i64.const {long}))
         (func (export "victim") (param i32 i32) (result i32) {calls} (i32.const {status})))"#,
@@ -169,6 +170,7 @@ fn columns(cursor: &mut Cursor<'_>) {
     }
     let _ = wasm.reserve(&pod);
     let _ = wasm.permit(&pod);
+    let _ = wasm.post_bind(&pod);
     let workload = plimsoll_plugin::Workload::default();
     let flavors = vec![plimsoll_plugin::Flavor::default(); usize::from(cursor.byte())];
     let _ = wasm.rule(&workload);

@@ -64,6 +64,12 @@ pub trait Backend: Debug + Send {
     /// When the plugin fails.
     fn permit(&mut self, pod: &Pod) -> Result<Permit, String>;
 
+    /// PostBind.
+    ///
+    /// # Errors
+    /// When the plugin fails.
+    fn post_bind(&mut self, pod: &Pod) -> Result<(), String>;
+
     /// What the plugin says about a workload that waits for quota.
     ///
     /// # Errors
@@ -136,6 +142,11 @@ impl<P: Plugin + Debug + Send> Backend for Native<P> {
 
     fn permit(&mut self, pod: &Pod) -> Result<Permit, String> {
         Ok(self.plugin.permit(pod))
+    }
+
+    fn post_bind(&mut self, pod: &Pod) -> Result<(), String> {
+        self.plugin.post_bind(pod);
+        Ok(())
     }
 
     fn rule(&mut self, workload: &Workload) -> Result<Ruling, String> {
@@ -290,6 +301,10 @@ impl Backend for Wasm {
 
     fn permit(&mut self, pod: &Pod) -> Result<Permit, String> {
         self.with(|_, instance| instance.permit(pod))
+    }
+
+    fn post_bind(&mut self, pod: &Pod) -> Result<(), String> {
+        self.with(|_, instance| instance.post_bind(pod))
     }
 
     fn rule(&mut self, workload: &Workload) -> Result<Ruling, String> {

@@ -21,7 +21,7 @@ pub const MAX_FUEL: u64 = 500_000_000;
 const MAX_CHARGES: usize = 64;
 
 /// Exports with their parameters and results; those with a point are there if the manifest names it.
-const EXPORTS: [(&str, &str, &str, Option<&str>); 14] = [
+const EXPORTS: [(&str, &str, &str, Option<&str>); 15] = [
     (MARKER, "", "", None),
     ("alloc", "i", "i", None),
     ("configure", "ii", "i", None),
@@ -33,6 +33,7 @@ const EXPORTS: [(&str, &str, &str, Option<&str>); 14] = [
     ("score", "iii", "i", Some("score")),
     ("reserve", "ii", "i", Some("reserve")),
     ("permit", "ii", "l", Some("permit")),
+    ("post_bind", "ii", "", Some("postBind")),
     ("workload", "ii", "l", Some("workload")),
     ("flavor", "ii", "l", Some("flavor")),
     ("victim", "ii", "i", Some("victim")),
@@ -411,6 +412,12 @@ impl FastInstance {
                 Err(why) => Permit::Reject(why),
             }),
         }
+    }
+
+    /// PostBind.
+    pub fn post_bind(&mut self, pod: &Pod) -> Result<(), String> {
+        let place = self.put_pod(pod)?;
+        self.call("post_bind", place)
     }
 
     /// Calls that may execute so many instructions each.

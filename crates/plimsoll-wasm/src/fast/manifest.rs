@@ -4,8 +4,8 @@ use plimsoll_plugin::{Manifest, Normalization};
 use serde::Deserialize;
 
 /// Extension points of the interface.
-pub(super) const POINTS: [&str; 8] =
-    ["preFilter", "filter", "score", "reserve", "permit", "workload", "flavor", "victim"];
+pub(super) const POINTS: [&str; 9] =
+    ["preFilter", "filter", "score", "reserve", "permit", "postBind", "workload", "flavor", "victim"];
 /// Most columns of a kind, and most reasons.
 const MOST: usize = 64;
 /// Longest name of a resource or label, and longest reason, in bytes.
@@ -130,7 +130,7 @@ mod tests {
         let manifest = Manifest::new().pre_filters().filters().scores().reserves().permits().charges();
         let manifest = manifest.pod_request("cpu").pod_label("a").node_resource("x/y").node_label("b");
         let manifest = manifest.node_number("c").node_taints().reason("full \"up\"", true);
-        let manifest = manifest.rules_workloads().scores_flavors().orders_victims();
+        let manifest = manifest.post_binds().rules_workloads().scores_flavors().orders_victims();
         let manifest = manifest.workload_request("x/gpu").flavor_label("price");
         let manifest = Manifest { pod_name: true, pod_namespace: true, ..manifest };
         for normalize in [Normalization::None, Normalization::Max, Normalization::ReverseMax] {

@@ -33,6 +33,7 @@ pub fn points(manifest: &Manifest) -> Vec<ExtensionPoint> {
         (ExtensionPoint::Score, has("score")),
         (ExtensionPoint::Reserve, has("reserve")),
         (ExtensionPoint::Permit, has("permit")),
+        (ExtensionPoint::PostBind, has("postBind")),
     ];
     all.into_iter().filter(|(_, runs)| *runs).map(|(point, _)| point).collect()
 }
@@ -205,6 +206,15 @@ impl Plugin for FastPlugin {
             }
             Ok(Permit::Reject(why)) => PermitResult::Reject(status_of(why)),
             Err(text) => PermitResult::Reject(Status::error(text)),
+        }
+    }
+
+    fn post_bind(&self, pod: &AssumedPod<'_>) {
+        let mut shared = lock(&self.shared);
+        let seen = Self::assumed(&mut shared, pod.cluster(), pod.pod());
+        if let Err(error) = seen.and_then(|seen| shared.backend.post_bind(&seen)) {
+            // Nothing depends on what comes after the binding.
+            tracing::error!(plugin = &*self.name, "failed postBind: {error}");
         }
     }
 

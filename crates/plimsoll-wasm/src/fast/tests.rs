@@ -610,3 +610,46 @@ fn an_outcome_of_permit_is_read() {
         assert_eq!(wasm.permit(&Seen::default()), want);
     }
 }
+
+thread_local! {
+    /// The rows of the nodes of pods that were bound.
+    static TOLD: std::cell::RefCell<Vec<Option<u32>>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Keeps what PostBind tells.
+#[derive(Debug)]
+struct Listener;
+
+impl plimsoll_plugin::Plugin for Listener {
+    fn configure(_: &str) -> Result<Self, String> {
+        Ok(Self)
+    }
+
+    fn manifest(&self) -> plimsoll_plugin::Manifest {
+        plimsoll_plugin::Manifest::new().post_binds()
+    }
+
+    fn post_bind(&self, pod: &Seen) {
+        TOLD.with_borrow_mut(|told| told.push(pod.node));
+    }
+}
+
+#[test]
+fn plugins_are_told_of_bindings_and_can_not_undo_them() {
+    let failures = crate::Failures::default();
+    let trap = r#"(func (export "post_bind") (param i32 i32) (unreachable))"#;
+    let bad = wat(r#"{"points":["postBind"]}"#, trap).unwrap();
+    let counted = failures.clone();
+    let failing: Make =
+        Arc::new(move || Box::new(Wasm::new(bad.clone(), "").unwrap().counted_in("bad", counted.clone())));
+    for make in [native::<Listener>(""), failing] {
+        let mut s = scheduler(&make);
+        step(&mut s, 0, [node("a", &[], &[])]);
+        assert_eq!(bound(&step(&mut s, 1, [add(pod("p", &[], &[]))])), pair("p", "a"));
+        s.handle(Time::from_seconds(1), Event::Bound("uid-p".to_owned()));
+        step(&mut s, 2, []);
+        assert_eq!(bound(&step(&mut s, 3, [add(pod("q", &[], &[]))])), pair("q", "a"));
+    }
+    assert_eq!(TOLD.take(), [Some(0)]);
+    assert_eq!(failures.counts(), [("bad".to_owned(), "trap", 1)]);
+}
