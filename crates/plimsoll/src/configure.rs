@@ -152,16 +152,27 @@ fn follow(path: &Path, text: &str, gates: &config::scheduler::Gates, modules: Mo
 /// Reads the rules about workloads of Kueue's file again when it changes, or a file of its plugins. What else is in the file
 /// takes a restart.
 fn follow_rules(path: &Path, text: &str, modules: Modules) -> Source {
-    let (path, counted) = (path.to_owned(), modules.clone());
+    let (path, counted, before) = (path.to_owned(), modules.clone(), beside_rules(text));
     let source = Source::new(Of::Queueing, &watched(&path, text), move || {
         let read = self::text(&path);
         let files = watched(&path, read.as_deref().unwrap_or_default());
+        let other = read.as_deref().ok().and_then(beside_rules);
+        if other.is_some() && other != before {
+            tracing::warn!("--config {}: changes beside plimsoll.workloads take a restart", path.display());
+        }
         let read = read.and_then(|text| queueing(&text, false, &modules));
         let named = || format!("--config {}", path.display());
         let reload = read.with_context(named).map(|(queueing, ..)| Reload::Policy(queueing.policy));
         Reading { files, reload: reload.map_err(|e| format!("{e:#}")) }
     });
     source.with_metrics(move || guests::metrics(&counted))
+}
+
+/// What a file of Kueue has beside the rules about workloads.
+fn beside_rules(text: &str) -> Option<Value> {
+    let mut config = config::parse(text).ok()?;
+    config.as_object_mut()?.remove("plimsoll");
+    Some(config)
 }
 
 /// The file, and the files that its plugins come from.
