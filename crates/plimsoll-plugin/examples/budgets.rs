@@ -1,5 +1,5 @@
 //! Rules about workloads: a namespace may use so many GPUs at once, interactive workloads go first, others are sent to the
-//! cheapest flavor, and who uses the fewest GPUs is preempted first.
+//! cheapest flavor, and the workload with the fewest GPUs is preempted first.
 //!
 //! The configuration has a line for each namespace: its name and how many GPUs a workload of it may request, such as
 //! `research 16`. Flavors have their price in the node label `example.com/price`.
@@ -10,7 +10,7 @@ use plimsoll_plugin::{Flavor, Manifest, Plugin, Ruling, Workload};
 
 plimsoll_plugin::export!(Budgets);
 
-/// The priority class of workloads that somebody waits for.
+/// The priority class of interactive workloads.
 const INTERACTIVE: &str = "interactive";
 
 /// The plugin: GPUs by namespace.
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn who_uses_few_gpus_gives_way_first() {
+    fn workloads_with_few_gpus_are_preempted_first() {
         let plugin = Budgets::configure("").unwrap();
         assert!(plugin.victim_order(&workload("a", "", 1)) < plugin.victim_order(&workload("a", "", 8)));
     }

@@ -125,8 +125,8 @@ impl Queueing {
         }
     }
 
-    /// Where the order is strict only the first workload is tried, and with another usage that is another one. Nobody gets
-    /// quota by that, but the new first one says why it waits, as in Kueue, which tries it all the time.
+    /// A strict queue tries its first workload only, which is another one once usage has changed. The cycle admits no more
+    /// workloads by that, but the new first workload gets the reason why it waits. Kueue tries it all the time.
     fn look_at_other_head(&mut self, lq: LocalQueueId) {
         let Some(cq) = self.lq(lq).cq else { return };
         let queue = self.cq(cq);

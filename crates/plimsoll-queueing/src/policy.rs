@@ -165,6 +165,9 @@ impl Queueing {
         let ordered = |policy: &Option<Arc<dyn WorkloadPolicy>>| {
             policy.as_ref().is_some_and(|policy| policy.orders_victims())
         };
+        if policy.is_none() && self.config.policy.is_none() {
+            return;
+        }
         let order = ordered(&self.config.policy) || ordered(&policy);
         self.config.policy = policy;
         self.refresh_requests_where(|_| true);

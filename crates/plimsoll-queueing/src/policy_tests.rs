@@ -201,7 +201,7 @@ fn other_labels_and_other_rules_count_for_workloads_that_wait() {
     tiers.hold(false);
     tiers.settle();
     assert_eq!(tiers.flavors(), ["b", "a"]);
-    // Nobody is scored by a flavor that is gone.
+    // A flavor that is gone has no score.
     tiers.create(0, 8);
     tiers.settle();
     tiers.events.push(Event::ResourceFlavorDelete("a".into()));
