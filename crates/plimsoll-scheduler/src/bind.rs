@@ -104,8 +104,7 @@ impl Scheduler {
                 (Some((plugin, index32(at))), Action::Bind { pod: self.pod_ref(id), node: node() }, None)
             }
             Some((at, plugin, BindResult::Remote(RemoteCall { extender, ignorable, .. }))) => {
-                let (pod, call, what) = (self.pod_ref(id), self.next_call + 1, ExtenderCall::Bind(node()));
-                self.next_call = call;
+                let (pod, call, what) = (self.pod_ref(id), self.calls.number(), ExtenderCall::Bind(node()));
                 (
                     Some((plugin, index32(at))),
                     Action::Extend { pod, extender, call, what },

@@ -41,6 +41,7 @@ impl Scheduler {
         self.expire_pre_bind();
         self.retry_pre_bind();
         self.expire_node_reservations();
+        self.take_extenders_answers();
         self.give_up_extending();
         self.end_waiting();
         self.settle_victims();

@@ -26,6 +26,31 @@ const SCALE: i64 = 10;
 /// How much longer than its own timeout a call may take.
 const GRACE: Duration = Duration::from_seconds(30);
 
+/// Calls of extenders.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    last: u64,
+    /// Answers that no cycle has taken yet.
+    answers: Vec<Answered>,
+}
+
+/// An extender's answer to a call about a pod.
+#[derive(Debug)]
+struct Answered {
+    uid: String,
+    extender: usize,
+    call: u64,
+    answer: Result<ExtenderAnswer, String>,
+}
+
+impl Calls {
+    /// The number of a new call.
+    pub(super) const fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+}
+
 /// A cycle that waits for extenders.
 #[derive(Debug)]
 pub(crate) struct Extending {
@@ -85,10 +110,10 @@ impl Scheduler {
         };
         let names = |(n, s): &(NodeId, Status)| s.is_success().then(|| self.cluster.nodes[*n].name);
         let feasible: Vec<Sym> = verdicts.iter().filter_map(names).collect();
-        self.next_call += 1;
+        let call = self.calls.number();
         self.extending = Some(Extending {
             id,
-            call: self.next_call,
+            call,
             deadline: self.now,
             step: Step::Prioritize(Vec::new()),
             nominated_first,
@@ -241,15 +266,26 @@ impl Scheduler {
         self.ask(asked, step, ExtenderCall::Preempt(plans));
     }
 
-    /// An extender has answered.
+    /// An extender has answered. The cycle goes on with the next decision: what has changed until then counts.
     pub(super) fn extended(
         &mut self,
-        uid: &str,
+        uid: String,
         extender: usize,
         call: u64,
         answer: Result<ExtenderAnswer, String>,
     ) {
-        let Some(id) = self.cluster.pod_by_uid(uid) else { return };
+        self.calls.answers.push(Answered { uid, extender, call, answer });
+    }
+
+    /// Cycles go on for which extenders have answered.
+    pub(super) fn take_extenders_answers(&mut self) {
+        for answered in std::mem::take(&mut self.calls.answers) {
+            self.carry_on(answered);
+        }
+    }
+
+    fn carry_on(&mut self, Answered { uid, extender, call, answer }: Answered) {
+        let Some(id) = self.cluster.pod_by_uid(&uid) else { return };
         if self.is_bind_call(id, call) {
             return self.bind_answered(id, answer);
         }

@@ -40,7 +40,7 @@ impl Scheduler {
         match event {
             Event::Prepared(uid) => self.prepared(&uid),
             Event::Bound(uid) => self.bound(&uid),
-            Event::Extended { uid, extender, call, answer } => self.extended(&uid, extender, call, answer),
+            Event::Extended { uid, extender, call, answer } => self.extended(uid, extender, call, answer),
             Event::BindFailed { uid, message } => self.bind_failed(&uid, &message),
             Event::Answered { action, answer } => self.answered(*action, &answer),
             Event::Reload(profiles) => self.reload(profiles),

@@ -322,7 +322,7 @@ pub struct Scheduler {
     removed: victims::Removed,
     /// The cycle that waits for extenders.
     extending: Option<extend::Extending>,
-    next_call: u64,
+    calls: extend::Calls,
     /// Events for pods that are in their cycle.
     in_flight_events: Map<PodId, in_flight::InFlightEvents>,
     /// Pods that wait at Permit.
@@ -388,7 +388,7 @@ impl Scheduler {
             dry_runs: Slab::default(),
             removed: victims::Removed::default(),
             extending: None,
-            next_call: 0,
+            calls: extend::Calls::default(),
             in_flight_events: Map::default(),
             waiting: framework::WaitingPods::default(),
             reviewed: 0,

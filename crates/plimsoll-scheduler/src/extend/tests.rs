@@ -204,13 +204,19 @@ fn what_happened_meanwhile_counts() {
         ),
     ];
     for (event, want) in rows {
-        let mut w = Harness::new(vec![extender("f")]);
-        w.step(vec![node("a"), node("b")]);
-        let first = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
-        w.step(vec![event]);
-        let out = w.answer(&first, keep(&["a", "b"]));
-        assert_eq!(bound(&out).as_deref(), want);
-        assert!(w.place.extending.is_none() && w.place.in_flight_events.is_empty());
+        // Also what is seen after the answer, in the same step.
+        for after in [false, true] {
+            let mut w = Harness::new(vec![extender("f")]);
+            w.step(vec![node("a"), node("b")]);
+            let first = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
+            let (uid, extender, call, _) = asked(&first);
+            let answer = keep(&["a", "b"]);
+            let answered = Event::Answer(crate::Event::Extended { uid, extender, call, answer });
+            let events = if after { [answered, event.clone()] } else { [event.clone(), answered] };
+            let out = w.step(events.into());
+            assert_eq!(bound(&out).as_deref(), want, "{event:?}, after the answer: {after}");
+            assert!(w.place.extending.is_none() && w.place.in_flight_events.is_empty());
+        }
     }
 }
 
