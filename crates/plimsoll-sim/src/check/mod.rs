@@ -4,6 +4,7 @@
 mod autoscaling;
 mod calendar;
 mod checks;
+mod decisions;
 mod dependencies;
 mod devices;
 pub mod explanations;
@@ -27,6 +28,7 @@ use crate::scenario::Settings;
 use crate::scenario::extensions::refuses;
 use autoscaling::Requests;
 use checks::Checks;
+use decisions::Decisions;
 use dependencies::Dependencies;
 use devices::Devices;
 use pods::Pods;
@@ -114,6 +116,8 @@ pub struct Seen {
 pub struct Checkers {
     /// What each workload holds.
     held: BTreeMap<Name, Held>,
+    /// When that was decided.
+    decisions: Decisions,
     /// The quotas of the API.
     quotas: Quotas,
     /// What is used.
@@ -196,6 +200,7 @@ impl Checkers {
         let old = self.held.insert(name.clone(), new).unwrap_or_default();
         if change.deleted {
             self.held.remove(&name);
+            self.decisions.forget(&name);
             self.requests.gone(old.uid());
         }
         slices::add(self.held.values(), &mut self.usage);
@@ -209,7 +214,11 @@ impl Checkers {
             let asks = self.checks.compare(&name.1, &old, new)?;
             self.requests.compare(&name.1, &old, new, asks)?;
             if let Some(decided) = decided {
-                self.within(&name.1, &before, decided, now)?;
+                self.decisions.landed(&name, decided);
+                let exceeded = self.within(&name.1, &before, decided, now);
+                if !self.decisions.are_right(&name, &self.held, decided) {
+                    exceeded?;
+                }
             }
         }
         self.pods.compare(&self.held, &self.jobs, now)

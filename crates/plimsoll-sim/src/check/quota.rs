@@ -183,6 +183,17 @@ impl Quotas {
         all
     }
 
+    /// A ClusterQueue and the cohorts above it.
+    pub fn above<'a>(&'a self, queue: &'a str) -> Vec<&'a str> {
+        let mut all = vec![queue];
+        let mut next = self.queues.get(queue).map_or("", |q| q.parent.as_str());
+        while !next.is_empty() && !all.contains(&next) {
+            all.push(next);
+            next = self.cohorts.get(next).map_or("", |c| c.parent.as_str());
+        }
+        all
+    }
+
     /// Whether so many CPUs more of a flavor leave a ClusterQueue and its cohorts within what they may use.
     pub fn fits(&self, usage: &Usage, queue: &str, flavor: &str, cpus: i64) -> bool {
         let mut more = usage.clone();
