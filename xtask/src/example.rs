@@ -5,6 +5,30 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
+/// Packages of all examples that are built with optimization, and the binary. cargo compiles a crate anew for every other
+/// selection of packages, because each has its own features: with one selection the gate compiles each crate once.
+const OPTIMIZED: [&str; 11] = [
+    "--release",
+    "--package",
+    "plimsoll",
+    "--package",
+    "plimsoll-api",
+    "--package",
+    "plimsoll-queueing",
+    "--package",
+    "plimsoll-scheduler",
+    "--package",
+    "plimsoll-sim",
+];
+
+/// Builds an example with optimization and returns its path.
+///
+/// # Errors
+/// When it does not build.
+pub fn build_optimized(root: &Path, name: &str) -> Result<PathBuf> {
+    build(root, name, &OPTIMIZED)
+}
+
 /// Builds an example, `args` say of which crate and how, and returns its path.
 ///
 /// # Errors

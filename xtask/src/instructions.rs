@@ -48,9 +48,9 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
         println!("instructions: skipped, there is no valgrind here");
         return Ok(());
     }
-    let placement = example::build(root, "placement_work", &["--release", "-p", "plimsoll-scheduler"])?;
-    let admission = example::build(root, "admission_work", &["--release", "-p", "plimsoll-queueing"])?;
-    let wire = example::build(root, "wire_work", &["--release", "-p", "plimsoll-api"])?;
+    let placement = example::build_optimized(root, "placement_work")?;
+    let admission = example::build_optimized(root, "admission_work")?;
+    let wire = example::build_optimized(root, "wire_work")?;
     let compiler = compiler()?;
     let path = root.join(BASELINE);
     let baseline = if bless { Baseline::default() } else { Baseline::read(&path)? };

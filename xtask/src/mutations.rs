@@ -88,7 +88,7 @@ pub fn run(root: &Path, names: &[String]) -> Result<()> {
         let Some(mutation) = parse(&text) else { bail!("{} is no mutation", file.display()) };
         let mutated: Vec<Mutated> =
             mutation.edits.iter().map(|edit| Mutated::new(root, edit)).collect::<Result<_>>()?;
-        let program = example::build(root, "simulate", &["--package", "plimsoll-sim", "--release"])?;
+        let program = example::build_optimized(root, "simulate")?;
         drop(mutated);
         let status =
             Command::new(program).args(mutation.seeds).stdout(Stdio::null()).status().context("simulate")?;

@@ -14,13 +14,11 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
         return crate::mutations::run(root, args.get(1..).unwrap_or_default());
     }
     let checked = args.iter().any(|a| a == "--checked");
-    // Together with the binary, so that both share what they depend on: the gate has built that by then.
-    let how: &[&str] = if checked {
-        &["--package", "plimsoll-sim", "--profile", "checked"]
+    let program = if checked {
+        example::build(root, "simulate", &["--package", "plimsoll-sim", "--profile", "checked"])?
     } else {
-        &["--package", "plimsoll-sim", "--package", "plimsoll", "--release"]
+        example::build_optimized(root, "simulate")?
     };
-    let program = example::build(root, "simulate", how)?;
     let args = args.iter().filter(|a| *a != "--checked");
     let status = Command::new(program).current_dir(root).args(args).status().context("simulate")?;
     ensure!(status.success(), "simulate: a rule was broken; see above");
