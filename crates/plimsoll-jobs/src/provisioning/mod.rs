@@ -97,7 +97,9 @@ fn of_check(objects: &ObjectStore, check: &str) -> Vec<Key> {
 
 /// The condition `Active` of an AdmissionCheck of this controller.
 pub(crate) fn plan_check(name: &str, env: Env<'_>) -> Plan {
-    let Some(check) = config::check(env.objects, name).filter(|c| !json::deleting(c)) else {
+    // Also of a terminating one: ClusterQueues hold it by its finalizer, and use it as long as it is there (upstream's
+    // `pkg/controller/admissionchecks/provisioning/admissioncheck_reconciler.go`).
+    let Some(check) = config::check(env.objects, name) else {
         return Vec::new();
     };
     let (active, reason, message) = match (

@@ -177,8 +177,6 @@ impl Users {
                 let name = objects::FLAVORS.get(*flavor).copied().unwrap_or_default().to_owned();
                 self.put_or_delete(Kind::Flavor, global(name), object, network);
             }
-            // ClusterQueues hold it by its finalizer, and one that is going is told active no more.
-            Operation::Check { active: None } if self.settings.provisioning && self.check != Some(true) => {}
             Operation::Check { active } => {
                 self.check = *active;
                 let object = active.map(|active| objects::check(active, &self.settings));

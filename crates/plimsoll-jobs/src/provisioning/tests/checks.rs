@@ -63,6 +63,20 @@ fn checks_say_whether_they_work() {
 }
 
 #[test]
+fn a_check_that_a_queue_holds_says_whether_it_works() {
+    let mut harness = Harness::new(one(), &config());
+    let queue = json!({"metadata": {"name": "cq"}, "spec": {
+        "admissionChecksStrategy": {"admissionChecks": [{"name": "ac"}]}}});
+    harness.put(Kind::ClusterQueue, queue);
+    let terminating = json!({"metadata": {"finalizers": ["kueue.x-k8s.io/resource-in-use"],
+        "deletionTimestamp": "2023-11-14T22:13:20Z"}});
+    harness.change(Kind::AdmissionCheck, "ac", &terminating);
+    let writes = reconcile(&Key::AdmissionCheck("ac".into()), harness.cache.env(NOW));
+    let [Write::Patch { body, .. }] = writes.as_slice() else { panic!("{writes:?}") };
+    assert_eq!(body["status"]["conditions"][0]["status"], "True");
+}
+
+#[test]
 fn changes_affect_workloads_and_checks() {
     let mut harness = Harness::new(one(), &config());
     harness.settle();
