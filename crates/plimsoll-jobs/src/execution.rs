@@ -56,6 +56,8 @@ enum Asked {
     Delete(Target, String),
     /// Looks whether the object with this UID is there.
     IfGone(Target, String),
+    /// Looks whether the object is still of this version.
+    IfUnchanged(Target, String),
     CreateForCheck(Box<CheckObject>),
     /// Reads what could not be created because it exists, which no watch has shown yet.
     Existing(Kind, Error),
@@ -164,6 +166,10 @@ impl Execution {
                 let request = Request::Find { resource, namespace: namespace.clone(), name: name.clone() };
                 (Asked::IfGone(Target { resource, namespace, name }, uid), request)
             }
+            Write::IfUnchanged { resource, namespace, name, version } => {
+                let request = Request::get(resource, &namespace, &name);
+                (Asked::IfUnchanged(Target { resource, namespace, name }, version), request)
+            }
             Write::CreateForCheck(order) => {
                 let request = Request::Create { resource: order.resource, object: order.object.clone() };
                 (Asked::CreateForCheck(order), request)
@@ -193,7 +199,7 @@ impl Execution {
         now: Time,
     ) -> Result<(), Error> {
         match (self.asked.take(), response) {
-            (Some(asked), Ok(object)) => self.succeeded(asked, object, objects),
+            (Some(asked), Ok(object)) => self.succeeded(asked, object, objects, now),
             (Some(asked), Err(e)) => self.refused(asked, e, objects, config, now),
             (None, response) => response.map(|_| ()),
         }
@@ -204,6 +210,7 @@ impl Execution {
         asked: Asked,
         object: Arc<Value>,
         objects: &mut ObjectStore,
+        now: Time,
     ) -> Result<(), Error> {
         match asked {
             Asked::Unconfirmed(target) => {
@@ -216,7 +223,7 @@ impl Execution {
             Asked::Delete(target, uid) => {
                 // Until its end is seen it must not be taken for one that is still wanted.
                 if let Some(kind @ Kind::ProvisioningRequest) = Kind::of(target.resource) {
-                    objects.remove(kind, &target.namespace, &target.name, &uid);
+                    objects.deletion_accepted(kind, &target.namespace, &target.name, &uid, now);
                 }
                 // A pod that finalizers hold needs no second request.
                 if target.resource == PODS && force_deleted(&object) {
@@ -230,6 +237,13 @@ impl Execution {
                 return Err(Error::Malformed(there));
             }
             Asked::IfGone(..) => {}
+            Asked::IfUnchanged(_, version) if json::version(&object) == version => {}
+            Asked::IfUnchanged(target, _) => {
+                refresh(target.resource, object, objects);
+                let (kind, name) = (target.resource.kind, target.name);
+                let changed = format!("{kind} {name} has changed, and no watch has shown it yet");
+                return Err(Error::Malformed(changed));
+            }
             Asked::Existing(kind, error) => {
                 objects.put_created(kind, object);
                 return Err(error);
@@ -251,7 +265,10 @@ impl Execution {
             Asked::Unconfirmed(_) if error.is_not_found() => {
                 self.unconfirmed.pop_front();
             }
-            Asked::Unconfirmed(_) | Asked::Create(_) | Asked::IfGone(..) => return Err(error),
+            // A watch that shows the end of the object enqueues the key.
+            Asked::Unconfirmed(_) | Asked::Create(_) | Asked::IfGone(..) | Asked::IfUnchanged(..) => {
+                return Err(error);
+            }
             Asked::Patch(target) if error.is_not_found() && !known(objects, &target, None) => {}
             Asked::Patch(target) if self.key.has_independent_writes() => {
                 self.later.push(target);

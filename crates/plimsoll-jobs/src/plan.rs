@@ -72,6 +72,18 @@ pub enum Write {
         /// UID.
         uid: String,
     },
+    /// The rest of the plan is carried out only if the object is still of this version, which the API server is asked: the
+    /// watch may be behind, and what follows can't be taken back.
+    IfUnchanged {
+        /// Resource.
+        resource: Resource,
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+        /// resourceVersion.
+        version: String,
+    },
     /// Reports to the engine that an evicted workload has no running pods, so that its quota can be released.
     WorkloadStopped {
         /// Namespace.

@@ -7,8 +7,9 @@ mod unreachable;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use plimsoll_api::json;
 use plimsoll_api::resource::{self, Resource};
+use plimsoll_api::{json, timestamp};
+use plimsoll_state::Time;
 use serde_json::Value;
 
 use self::declared::DeclaredKinds;
@@ -245,7 +246,7 @@ impl ObjectStore {
     fn keep(&mut self, kind: Kind, name: &Name, object: Arc<Value>) {
         let object = without_managed_fields(object);
         if let Some(old) = self.find(kind, name).cloned() {
-            if revision(&old) > revision(&object) {
+            if revision(&old) > revision(&object) || is_before_deletion(&object, &old) {
                 return;
             }
             self.unindex(kind, name, &old);
@@ -337,6 +338,17 @@ impl ObjectStore {
         Some(old)
     }
 
+    /// The API server has accepted the deletion of the object with this UID. It counts as terminating until a watch shows
+    /// its end, also where events come later that are older than the deletion.
+    pub fn deletion_accepted(&mut self, kind: Kind, namespace: &str, name: &str, uid: &str, now: Time) {
+        let name = (namespace.to_owned(), name.to_owned());
+        let object = self.tables.get_mut(&kind).and_then(|t| t.objects.get_mut(&name));
+        if let Some(object) = object.filter(|o| json::uid(o) == uid && !json::deleting(o)) {
+            let stamp = timestamp::text(now).into();
+            json::set(Arc::make_mut(object), &["metadata", "deletionTimestamp"], stamp);
+        }
+    }
+
     /// Whether a watch has shown the end of the object with this UID, of late.
     pub fn was_removed(&self, uid: &str) -> bool {
         self.removed.iter().any(|removed| removed == uid)
@@ -405,6 +417,11 @@ impl ObjectStore {
             .map(|(_, w)| Arc::clone(w))
             .collect()
     }
+}
+
+/// Whether `object` was read before the deletion of `known` was accepted: a deletion is never withdrawn.
+fn is_before_deletion(object: &Value, known: &Value) -> bool {
+    json::deleting(known) && !json::deleting(object) && json::uid(known) == json::uid(object)
 }
 
 /// Nothing here reads `managedFields`, and as a tree of maps they take more memory than all the rest of an object.

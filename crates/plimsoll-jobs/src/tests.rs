@@ -30,6 +30,7 @@ fn short(writes: &[Write]) -> Vec<String> {
             }
             Write::Delete { resource, name, .. } => format!("delete {} {name}", resource.plural),
             Write::IfGone { resource, name, .. } => format!("if {} {name} is gone", resource.kind),
+            Write::IfUnchanged { resource, name, .. } => format!("if {} {name} is unchanged", resource.kind),
             Write::WorkloadStopped { name, ended: false, .. } => format!("stopped {name}"),
             Write::WorkloadStopped { name, .. } => format!("ended {name}"),
             Write::Event(n) => format!("{}: {}", n.reason, n.message),

@@ -246,7 +246,7 @@ impl Harness {
                     let found = self.server.contains_key(&(kind(resource), name));
                     if found { Err("there".to_owned()) } else { Ok(None) }
                 }
-                Write::RequeueAfter(_) | Write::CreateForCheck(_) => Ok(None),
+                Write::IfUnchanged { .. } | Write::RequeueAfter(_) | Write::CreateForCheck(_) => Ok(None),
             };
             self.audit();
             match done {

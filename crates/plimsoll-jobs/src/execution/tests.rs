@@ -183,7 +183,39 @@ fn a_deleted_request_is_not_taken_for_one_that_is_wanted() {
     objects.put(Kind::ProvisioningRequest, workload("r", "3"));
     let plan = vec![delete(PROVISIONING_REQUESTS, "r")];
     assert_eq!(run(plan, &mut objects, &mut unconfirmed, vec![Ok(Value::Null)]).1, Ok(()));
-    assert!(objects.get(Kind::ProvisioningRequest, "ns", "w").is_none());
+    // The watch is behind: it shows what happened before the deletion.
+    objects.put(Kind::ProvisioningRequest, workload("r", "4"));
+    let known = objects.get(Kind::ProvisioningRequest, "ns", "w").expect("no watch has shown its end");
+    assert!(json::deleting(&known));
+    objects.remove(Kind::ProvisioningRequest, "ns", "w", "r");
+    objects.put(Kind::ProvisioningRequest, workload("r2", "6"));
+    let known = objects.get(Kind::ProvisioningRequest, "ns", "w").expect("its successor");
+    assert!(!json::deleting(&known));
+}
+
+#[test]
+fn a_plan_ends_where_an_object_has_changed_unseen() {
+    let table = [
+        // The response; whether the plan goes on; the version that is known then.
+        (Ok(workload("u", "3")), true, "3"),
+        (Ok(workload("u", "4")), false, "4"),
+        (Ok(workload("other", "5")), false, "5"),
+        (Err(status(404)), false, "3"),
+        (Err(status(503)), false, "3"),
+    ];
+    for (response, goes_on, version) in table {
+        let (mut objects, mut unconfirmed) = (ObjectStore::default(), UnconfirmedWrites::default());
+        objects.put(Kind::Workload, workload("u", "3"));
+        let (resource, namespace, name) = (WORKLOADS, "ns".to_owned(), "w".to_owned());
+        let plan = vec![
+            Write::IfUnchanged { resource, namespace, name, version: "3".to_owned() },
+            Write::RequeueAfter(Duration::from_secs(1)),
+        ];
+        let shown = format!("{response:?}");
+        let (log, outcome) = run(plan, &mut objects, &mut unconfirmed, vec![response]);
+        assert_eq!((log.len(), outcome.is_ok()), (if goes_on { 2 } else { 1 }, goes_on), "{shown}");
+        assert_eq!(version_of(&objects).as_deref(), Some(version), "{shown}");
+    }
 }
 
 #[test]

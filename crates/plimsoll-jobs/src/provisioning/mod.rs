@@ -192,6 +192,7 @@ impl Sync<'_> {
         let mut writes = Vec::new();
         let mut rows = Vec::new();
         let mut created = Vec::new();
+        let mut decisive = Vec::new();
         let mut kept: Vec<&str> = Vec::new();
         for old in json::list(self.wl, &["status", "admissionChecks"]) {
             let name = json::text(old, &["name"]);
@@ -219,14 +220,29 @@ impl Sync<'_> {
                 attempt: current.map_or(1, |c| c.1),
             };
             let row = states::follow(old, subject, &config, self.env.now);
+            if let Some((request, _)) = current.filter(|_| row["state"] != old["state"]) {
+                decisive.push(self.if_unchanged(request));
+            }
             created.extend(self.create(&row, &config, current));
             rows.push(row);
         }
+        writes.extend(decisive);
         writes.extend(self.changes(&rows));
         let unused = self.owned.iter().filter(|r| !kept.contains(&json::name(r)));
         writes.extend(unused.filter_map(|r| delete(self.served, r)));
         writes.extend(created);
         writes
+    }
+
+    /// Asks for a request whose conditions change the state of a check: an informer that is behind, as that of a new leader
+    /// may be, still shows the request of an earlier reservation, which was deleted when the workload was evicted.
+    fn if_unchanged(&self, request: &Value) -> Write {
+        Write::IfUnchanged {
+            resource: self.served,
+            namespace: json::namespace(request).to_owned(),
+            name: json::name(request).to_owned(),
+            version: json::version(request).to_owned(),
+        }
     }
 
     /// The newest request of a check that asks for what is configured today.

@@ -112,6 +112,7 @@ fn what_was_provided_reaches_the_pods() {
     assert_eq!(
         log,
         [
+            "?wl-ac-1",
             "wl/status",
             "AdmissionCheckUpdated: Admission check ac updated state from Pending to Ready with message: done"
         ]
@@ -127,4 +128,21 @@ fn what_was_provided_reaches_the_pods() {
     harness.restart();
     assert!(harness.settle().is_empty());
     assert_eq!(harness.check()["state"], "Ready");
+}
+
+#[test]
+fn a_request_that_is_gone_changes_no_state() {
+    for condition in ["Provisioned", "Failed", "CapacityRevoked"] {
+        let mut harness = Harness::new(one(), &config());
+        harness.settle();
+        harness.conditions("wl-ac-1", &[(condition, "True", "of the last reservation")]);
+        // The informer is behind.
+        harness.objects.remove(&(Kind::ProvisioningRequest, "ns".into(), "wl-ac-1".into()));
+        let writes = harness.plan();
+        assert!(!harness.write(&writes[0]), "{writes:?}");
+        harness.cache.remove(Kind::ProvisioningRequest, "ns", "wl-ac-1", "");
+        harness.settle();
+        assert_eq!(harness.check()["state"], "Pending");
+        assert_eq!(harness.requests(), ["wl-ac-1"], "it is made again");
+    }
 }

@@ -134,6 +134,10 @@ impl Harness {
                 self.cache.remove(kind_of(*resource), namespace, name, "");
                 true
             }
+            Write::IfUnchanged { resource, namespace, name, version } => {
+                let key = (kind_of(*resource), namespace.clone(), name.clone());
+                self.objects.get(&key).is_some_and(|o| json::version(o) == version)
+            }
             _ => true,
         }
     }
@@ -181,6 +185,7 @@ fn text(write: &Write) -> Option<String> {
             format!("{name}{}{subresource}", if subresource.is_empty() { "" } else { "/" })
         }
         Write::Delete { name, .. } => format!("-{name}"),
+        Write::IfUnchanged { name, .. } => format!("?{name}"),
         Write::Event(n) => format!("{}: {}", n.reason, n.message),
         _ => return None,
     })
