@@ -9,17 +9,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::TryStreamExt;
+use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{Request, StatusCode, Uri};
-use http_body_util::BodyDataStream;
+use futures::{TryFutureExt, TryStreamExt};
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::{BodyDataStream, Full};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
 use plimsoll_api::request::Error;
 use plimsoll_client::rest::{Api, Parts, Transport};
-use tower::{BoxError, Service, ServiceBuilder};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 
 /// Time for the TCP and TLS handshakes.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -32,7 +35,7 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration:
 /// and 15 s, see `http2ReadIdleTimeout` in k8s.io/apimachinery/pkg/util/net).
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
-/// A client with deadlines.
+/// kube's client, with deadlines.
 ///
 /// # Errors
 /// When the configuration can't be used: certificates, credentials or a proxy that is not supported.
@@ -41,6 +44,36 @@ pub fn client(config: Config) -> Result<Client, kube::Error> {
         // kube's stack names the missing support.
         return Client::try_from(config);
     }
+    Ok(ClientBuilder::new(service(&config)?, config.default_namespace).build())
+}
+
+/// Requests with deadlines, writing as `manager`.
+///
+/// # Errors
+/// As [`client`].
+pub fn api(config: Config, manager: &'static str) -> Result<Api, kube::Error> {
+    let transport: Arc<dyn Transport> = if config.proxy_url.is_some() {
+        Arc::new(Proxied(Client::try_from(config)?))
+    } else {
+        Arc::new(Remote(BoxCloneSyncService::new(service(&config)?.map_response(split as Split<Incoming>))))
+    };
+    Ok(Api::new(transport, manager))
+}
+
+/// The stack of layers: connections, and what the configuration adds to each request.
+fn service<B>(
+    config: &Config,
+) -> Result<
+    impl Service<Request<B>, Response = Response<Incoming>, Error = BoxError, Future: Send>
+    + Clone
+    + Send
+    + Sync
+    + 'static,
+    kube::Error,
+>
+where
+    B: hyper::body::Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static,
+{
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -50,37 +83,62 @@ pub fn client(config: Config) -> Result<Client, kube::Error> {
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
     let connector = Within { inner: config.rustls_https_connector_with_connector(tcp)? };
-    let http: hyper_util::client::legacy::Client<_, Body> =
+    let http: hyper_util::client::legacy::Client<_, B> =
         hyper_util::client::legacy::Builder::new(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .build(connector);
-    let service = ServiceBuilder::new()
+    Ok(ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
-        .service(http);
-    Ok(ClientBuilder::new(service, config.default_namespace).build())
+        .service(http))
 }
 
-/// Requests through kube's client, writing as `manager`.
-pub fn api(client: Client, manager: &'static str) -> Api {
-    Api::new(Arc::new(Remote(client)), manager)
+/// Status and body of an answer.
+type Answer = (StatusCode, Parts);
+type Split<B> = fn(Response<B>) -> Answer;
+
+fn split<B>(answer: Response<B>) -> Answer
+where
+    B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    let status = answer.status();
+    let body = BodyDataStream::new(answer.into_body());
+    (status, Box::pin(body.map_err(io::Error::other)))
+}
+
+/// The stack as the transport of [`Api`]. kube's client puts a queue and a task in front of it, through which each request
+/// would go.
+struct Remote(BoxCloneSyncService<Request<Full<Bytes>>, Answer, BoxError>);
+
+impl Transport for Remote {
+    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, Result<Answer, Error>> {
+        let answer = self.0.clone().oneshot(request.map(|body| Full::new(body.into())));
+        Box::pin(answer.map_err(|e| Error::Transport(with_causes(&*e))))
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+}
+
+/// hyper's errors say what failed; why is in their causes.
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |e| e.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// kube's client as the transport of [`Api`]; only this crate and the binary know kube.
-struct Remote(Client);
+struct Proxied(Client);
 
-impl Transport for Remote {
-    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, Result<(StatusCode, Parts), Error>> {
+impl Transport for Proxied {
+    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, Result<Answer, Error>> {
         let client = self.0.clone();
         Box::pin(async move {
             let answer = client.send(request.map(Body::from)).await;
-            let answer = answer.map_err(|e| Error::Transport(e.to_string()))?;
-            let (status, body) = (answer.status(), BodyDataStream::new(answer.into_body()));
-            let parts: Parts = Box::pin(body.map_err(io::Error::other));
-            Ok((status, parts))
+            answer.map(split).map_err(|e| Error::Transport(e.to_string()))
         })
     }
 
@@ -149,7 +207,7 @@ mod tests {
                 stream.write_all(body).await.unwrap();
             }
         });
-        let api = api(client(Config::new(url.parse().unwrap())).unwrap(), "test");
+        let api = api(Config::new(url.parse().unwrap()), "test").unwrap();
         let list = api.get_list("/api/v1/nodes", Encoding::Protobuf).await;
         assert_eq!(list.unwrap_err().code(), 403);
         let watch = api.watch("/api/v1/nodes?watch=1", Encoding::Protobuf).await;

@@ -170,10 +170,7 @@ impl Place {
     pub fn api(&self) -> anyhow::Result<Api> {
         Ok(match self.own.as_ref().and_then(|o| o.plane.as_ref()) {
             Some(plane) => plane.api().clone(),
-            None => plimsoll_runtime::connect::api(
-                kube::Client::try_from(self.target.config.clone())?,
-                "plimsoll-bench",
-            ),
+            None => plimsoll_runtime::connect::api(self.target.config.clone(), "plimsoll-bench")?,
         })
     }
 

@@ -35,7 +35,7 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let settings = configure::settings(&args.files, roles)?;
     let config = config(&args).await?;
     let address = config.cluster_url.to_string();
-    let client = plimsoll_runtime::connect::client(config).context("connecting")?;
+    let client = plimsoll_runtime::connect::client(config.clone()).context("connecting")?;
     // Caught once, from here to the end: a signal that comes between two waits is not lost.
     let mut signals = Signals::catch().context("catching signals")?;
     let version = tokio::select! {
@@ -43,7 +43,7 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
         version = reached(&client, &address) => version?,
     };
     let stop = CancellationToken::new();
-    let api = plimsoll_runtime::connect::api(client, "plimsoll-leader-election");
+    let api = plimsoll_runtime::connect::api(config, "plimsoll-leader-election").context("connecting")?;
     let health_state = HealthState::default();
     let supervisor = Supervisor::new(stop.clone());
     health_state.add_supervisor(supervisor.clone());

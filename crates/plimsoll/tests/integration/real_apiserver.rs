@@ -53,7 +53,7 @@ impl Drop for Process {
 async fn client(kubeconfig: &Path) -> Api {
     let file = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
     let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
-    plimsoll_runtime::connect::api(kube::Client::try_from(config).unwrap(), "test")
+    plimsoll_runtime::connect::api(config, "test").unwrap()
 }
 
 async fn list(api: &Api, resource: Resource) -> Vec<Value> {

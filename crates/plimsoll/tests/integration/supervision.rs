@@ -116,7 +116,7 @@ fn up_with(panics: &str, dir: &std::path::Path, args: &[&str]) -> (std::process:
 async fn client(dir: &std::path::Path) -> Api {
     let file = kube::config::Kubeconfig::read_from(dir.join("kubeconfig")).unwrap();
     let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
-    plimsoll_runtime::connect::api(kube::Client::try_from(config).unwrap(), "test")
+    plimsoll_runtime::connect::api(config, "test").unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

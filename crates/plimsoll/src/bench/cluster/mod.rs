@@ -163,8 +163,7 @@ impl Server {
         let dir = parent(args).join(format!("plimsoll-bench-{}", std::process::id()));
         let upstream = Upstream::start(assets, dir.clone(), false).await?;
         let target = Target::new(kube::config::Kubeconfig::read_from(&upstream.kubeconfig)?).await?;
-        let api =
-            plimsoll_runtime::connect::api(kube::Client::try_from(target.config.clone())?, "plimsoll-bench");
+        let api = plimsoll_runtime::connect::api(target.config.clone(), "plimsoll-bench")?;
         Ok(Self { upstream, target, api, dir })
     }
 

@@ -84,7 +84,7 @@ impl Up {
         let ready: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
         let file = kube::config::Kubeconfig::read_from(&kubeconfig).unwrap();
         let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
-        let api = plimsoll_runtime::connect::api(kube::Client::try_from(config).unwrap(), "test");
+        let api = plimsoll_runtime::connect::api(config, "test").unwrap();
         Self { child, api, kubeconfig, ready, dir }
     }
 
