@@ -15,6 +15,9 @@ struct Options {
     binary: PathBuf,
 }
 
+/// Packages and features as `.ci/run` selects them for the tests: another selection would be compiled anew.
+const SELECTED: [&str; 3] = ["--workspace", "--features", "plimsoll/wasm"];
+
 /// Runs it with the given arguments.
 pub fn run(root: &Path, args: &[String]) -> Result<()> {
     let options = parse(args)?;
@@ -25,7 +28,7 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
     let shown = binary.display().to_string();
     ensure!(binary.exists(), "--binary: there is no {shown}; cargo build --release makes it");
     // With the features of the whole workspace, as its tests have built it already.
-    let mut chaos = Command::new(example::build(root, "chaos", &["--workspace"])?);
+    let mut chaos = Command::new(example::build(root, "chaos", &SELECTED)?);
     chaos
         .current_dir(root)
         .env("PLIMSOLL_BINARY", binary)
