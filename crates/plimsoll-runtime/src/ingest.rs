@@ -24,6 +24,7 @@ use crate::driver::Inbox;
 use crate::jobs::control::Queue;
 use crate::roles::Roles;
 use crate::synced::Synced;
+use crate::whole;
 
 /// Where everything goes that a watch tells.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub struct Sinks {
     pub roles: Roles,
     /// Whether the engine has to know all nodes, and the pods on them.
     pub nodes: bool,
+    /// Whether the engine gets whole pods and nodes.
+    pub whole: bool,
     /// Whether everything has been listed once.
     pub synced: Synced,
     /// Whether everything can be watched.
@@ -329,7 +332,7 @@ impl Sinks {
     }
 
     fn node(&self, meta: &Meta<'_>, bytes: &[u8]) {
-        let node = match plimsoll_api::convert::node(bytes) {
+        let mut node = match plimsoll_api::convert::node(bytes) {
             Ok(node) => node,
             Err(e) => return left_out(api::NODES, meta, &e),
         };
@@ -341,6 +344,7 @@ impl Sinks {
             }
         }
         if self.nodes {
+            node.encoded = self.whole.then(|| whole::encoded("Node", bytes)).flatten();
             self.inbox.send(Event::Object(ObjectEvent::NodeUpsert(Box::new(node))));
         }
     }
@@ -354,7 +358,10 @@ impl Sinks {
         }
         if self.nodes {
             match plimsoll_api::convert::pod(bytes) {
-                Ok(pod) => self.inbox.send(Event::Object(ObjectEvent::PodUpsert(Box::new(pod)))),
+                Ok(mut pod) => {
+                    pod.encoded = self.whole.then(|| whole::encoded("Pod", bytes)).flatten();
+                    self.inbox.send(Event::Object(ObjectEvent::PodUpsert(Box::new(pod))));
+                }
                 Err(e) => left_out(api::PODS, meta, &e),
             }
         }

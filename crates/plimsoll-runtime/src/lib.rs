@@ -32,6 +32,7 @@ pub mod status;
 pub mod throttle;
 pub mod visibility;
 pub mod webhook;
+mod whole;
 mod window;
 
 mod start;

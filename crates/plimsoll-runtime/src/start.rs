@@ -288,8 +288,10 @@ impl Runtime {
         let resources = ingest::resources(roles, gangs, nodes, &settings.jobs);
         let stop = CancellationToken::new();
         let supervisor = Supervisor::new(stop.clone());
+        let engine = settings.engine();
+        let whole = engine.scheduler.as_ref().is_some_and(plimsoll_scheduler::Config::reads_objects);
         let driver::Driver { inbox, actions, flow, thread } =
-            driver::start(settings.engine(), resources.len(), &supervisor)?;
+            driver::start(engine, resources.len(), &supervisor)?;
         let api = api.writing_as("kueue-admission");
         let throttle = Throttle::default();
         let (recorder, writer) = Recorder::new(api.limited(&settings.events()), throttle.clone());
@@ -305,6 +307,7 @@ impl Runtime {
             queue: queue.clone(),
             roles,
             nodes,
+            whole,
             synced: synced.clone(),
             health: health.clone(),
             groups: Groups::new(api.clone()),

@@ -288,8 +288,8 @@ impl ClusterEvent {
     }
 }
 
-/// The events of a node update, in upstream's order.
-pub(crate) fn node_actions(old: &NodeInfo, new: &NodeInfo) -> Vec<ActionType> {
+/// The events of a node update, in upstream's order. `annotated`: an annotation that a plugin reads has changed.
+pub(crate) fn node_actions(old: &NodeInfo, new: &NodeInfo, annotated: bool) -> Vec<ActionType> {
     let mut out = Vec::new();
     if old.alloc != new.alloc || old.scalars != new.scalars {
         out.push(ActionType::NODE_ALLOCATABLE);
@@ -299,6 +299,9 @@ pub(crate) fn node_actions(old: &NodeInfo, new: &NodeInfo) -> Vec<ActionType> {
     }
     if old.taints != new.taints || (old.unschedulable && !new.unschedulable) {
         out.push(ActionType::NODE_TAINT);
+    }
+    if annotated {
+        out.push(ActionType::NODE_ANNOTATION);
     }
     if old.features != new.features {
         out.push(ActionType::NODE_DECLARED_FEATURE);

@@ -54,8 +54,9 @@ impl Scheduler {
     }
 
     fn node_upsert(&mut self, node: &model::Node) {
-        let (id, old) = self.cluster.upsert_node(node);
-        if old.as_ref().is_none_or(|o| !node_actions(o, &self.cluster.nodes[id].info).is_empty()) {
+        let (id, old, annotated) = self.cluster.upsert_node(node);
+        let info = &self.cluster.nodes[id].info;
+        if old.as_ref().is_none_or(|o| !node_actions(o, info, annotated).is_empty()) {
             self.node_freed();
         }
         self.release_overcommitted(id);
@@ -66,7 +67,7 @@ impl Scheduler {
         let name = self.cluster.nodes[id].name;
         let actions = match &old {
             None => vec![ActionType::ADD],
-            Some(old) => node_actions(old, &new),
+            Some(old) => node_actions(old, &new, annotated),
         };
         for actions in actions {
             let payload = Payload::Node { name, old: old.clone(), new: Some(Arc::clone(&new)) };

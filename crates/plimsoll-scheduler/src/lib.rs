@@ -369,7 +369,8 @@ impl Scheduler {
         let sort = runners.first().and_then(Runner::queue_sort);
         // Plugins keep the names that they look for.
         cluster.strings.pin();
-        cluster.sources.keep = runners.iter().flat_map(|r| &r.plugins).any(|p| p.plugin.reads_objects());
+        cluster.sources.keep = Runner::read_objects(&runners);
+        cluster.sources.keys = Runner::node_annotations(&runners);
         Self {
             queue: Queue::new(config.backoff, config.max_in_unschedulable, plugins, sort),
             ranks: ranked::Ranks::default(),

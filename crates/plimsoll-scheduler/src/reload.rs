@@ -9,10 +9,19 @@ use std::sync::Arc;
 use plimsoll_state::cast::index32;
 use plimsoll_state::intern::Interner;
 
-use super::Scheduler;
 use super::framework::{ExtensionPoint, PluginNames, Profile};
 use super::queue::Stage;
 use super::runner::Runner;
+use super::{Config, Scheduler};
+
+impl Config {
+    /// Whether a plugin reads whole objects: the host gives them with the events of nodes and pods then
+    /// ([`EncodedObject`](plimsoll_state::model::EncodedObject)).
+    pub fn reads_objects(&self) -> bool {
+        let made = Runner::all(&self.profiles, &self.extenders, &mut Interner::default(), None);
+        Runner::read_objects(&made)
+    }
+}
 
 impl Scheduler {
     /// Why these profiles can't replace the present ones without a restart; `None`: they can.
@@ -80,6 +89,7 @@ impl Scheduler {
         let new =
             Runner::all(&profiles, &self.config.extenders, &mut self.cluster.strings, before.as_deref());
         self.cluster.strings.pin();
+        self.cluster.sources.keys = Runner::node_annotations(&new);
         self.retire(new);
         self.config.profiles = profiles;
         self.registered.clear();

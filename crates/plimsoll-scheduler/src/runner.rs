@@ -8,9 +8,11 @@ use super::framework::{
     PreBindResult, Profile, Registration, RemoteCall, Status, WaitingPods,
 };
 use super::metrics::{Meter, Point};
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::intern::{Interner, Sym};
 use plimsoll_state::time::Duration;
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A plugin of a profile, with its number.
@@ -71,6 +73,17 @@ impl Runner {
         });
         let names = Arc::new(names);
         profiles.iter().map(|p| Self::new(p.clone(), &names, &extenders, strings)).collect()
+    }
+
+    /// Whether any of the plugins reads whole objects.
+    pub fn read_objects(runners: &[Self]) -> bool {
+        runners.iter().flat_map(|runner| &runner.plugins).any(|made| made.plugin.reads_objects())
+    }
+
+    /// Keys of the annotations of nodes that the plugins read.
+    pub fn node_annotations(runners: &[Self]) -> BTreeSet<String> {
+        let plugins = runners.iter().flat_map(|runner| &runner.plugins);
+        plugins.flat_map(|made| made.plugin.reads_node_annotations()).cloned().insert_each()
     }
 
     fn new(

@@ -4,14 +4,17 @@
 //! The crate does no IO: its caller reads the file of a guest. A guest has no files and no network; its clock is the engine's,
 //! its random numbers are seeded, and each call may execute a bounded number of instructions in bounded memory.
 
+mod affinity;
 mod config;
 mod events;
 mod failures;
 pub mod fast;
 mod guest;
 mod host;
+mod message;
 mod nodes;
 mod plugin;
+mod pods;
 mod pool;
 mod protobuf;
 #[cfg(test)]
@@ -27,4 +30,4 @@ pub use guest::{Answer, Guest, Instance, MAX_FUEL, MAX_MEMORY, Settings};
 pub use host::{Params, Results};
 pub use nodes::Nodes;
 pub use plugin::points;
-pub use protobuf::encode_pod;
+pub use protobuf::{assume_pod, encode_pod};

@@ -39,7 +39,10 @@ impl Nodes {
 
     fn encoded_node(&self, i: usize) -> &[u8] {
         let (node, encoded) = &self.list[i];
-        encoded.get_or_init(|| protobuf::node(node))
+        match &node.encoded {
+            Some(whole) => &whole.0,
+            None => encoded.get_or_init(|| protobuf::node(node)),
+        }
     }
 
     /// All nodes in protobuf.

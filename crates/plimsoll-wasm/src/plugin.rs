@@ -10,15 +10,14 @@ use plimsoll_scheduler::framework::{
     ExtensionPoint, FilterState, Incoming, NodeId, PermitResult, Plugin, PluginId, PodId, PostFilterHandle,
     PostFilterResult, PreBindResult, PreFilterResult, ScoreState, Status, WaitingPods,
 };
-use plimsoll_state::model::Pod;
 use plimsoll_state::time::Duration;
 
 use crate::events::Events;
 use crate::failures::Failures;
 use crate::guest::{Answer, Guest};
 use crate::host::Params;
+use crate::pods::{assumed, encoded, waiting_params};
 use crate::pool::{Pool, Token};
-use crate::protobuf::encode_pod;
 
 /// Range of scores after NormalizeScore (upstream `MinNodeScore`, `MaxNodeScore`).
 const SCORES: std::ops::RangeInclusive<i64> = 0..=100;
@@ -108,7 +107,7 @@ impl GuestPlugin {
         let params = Params {
             node_name: node,
             waiting: waiting.waiting,
-            ..pool.params(cluster, &encoded(cluster, pod.pod()))
+            ..pool.params(cluster, &assumed(cluster, pod.pod()))
         };
         pool.call_binding((uid, self.token(pod.state())), function, params)
     }
@@ -128,26 +127,6 @@ impl GuestPlugin {
                 waiting.reject(pod, self.id, "removed".to_owned());
             }
         }
-    }
-}
-
-/// The pods that wait, as a parameter.
-fn waiting_params(cluster: &Cluster, waiting: &WaitingPods) -> Params {
-    let pods = waiting.pods();
-    let one = |pod: &PodId| Some((cluster.pod(*pod)?.uid().to_owned(), encoded(cluster, *pod)));
-    Params { waiting: pods.iter().filter_map(one).collect(), ..Params::default() }
-}
-
-fn encoded(cluster: &Cluster, pod: PodId) -> Arc<[u8]> {
-    let Some(view) = cluster.pod(pod) else { return Arc::new([]) };
-    match view.object() {
-        Some(object) => encode_pod(object),
-        None => encode_pod(&Pod {
-            name: view.name().to_owned(),
-            namespace: view.namespace().to_owned(),
-            uid: view.uid().to_owned(),
-            ..Pod::default()
-        }),
     }
 }
 

@@ -1,91 +1,17 @@
 //! Pods and nodes in protobuf, as guests decode them: the messages of `k8s.io/api/core/v1/generated.proto` without an
-//! envelope. Fields that the scheduler does not keep are absent.
+//! envelope. The host gives them with the events ([`EncodedObject`](plimsoll_state::model::EncodedObject)). Where it does not, as
+//! for placeholders, they have what the scheduler keeps.
+
+use std::sync::Arc;
 
 use plimsoll_state::Time;
 use plimsoll_state::model::{
-    Container, ContainerPort, ImageState, Node, OwnerRef, Phase, Pod, Protocol, Resources, RestartPolicy,
-    StringMap, Taint, TaintEffect, Toleration, TolerationOperator,
+    Affinity, Container, ContainerPort, ImageState, Node, OwnerRef, Phase, Pod, Protocol, RestartPolicy,
+    Taint, TaintEffect, Toleration, TolerationOperator,
 };
 
-/// A message that is being written.
-#[derive(Debug, Default)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
-    }
-
-    fn key(&mut self, field: u32, wire: u32) {
-        self.varint(u64::from(field << 3 | wire));
-    }
-
-    fn int(&mut self, field: u32, value: i64) {
-        self.key(field, 0);
-        self.varint(value.cast_unsigned());
-    }
-
-    fn bool(&mut self, field: u32, value: bool) {
-        if value {
-            self.int(field, 1);
-        }
-    }
-
-    fn bytes(&mut self, field: u32, bytes: &[u8]) {
-        self.key(field, 2);
-        self.varint(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-    }
-
-    /// A text; an empty one is left out.
-    fn text(&mut self, field: u32, text: &str) {
-        if !text.is_empty() {
-            self.bytes(field, text.as_bytes());
-        }
-    }
-
-    fn message(&mut self, field: u32, write: impl FnOnce(&mut Self)) {
-        let mut inner = Self::default();
-        write(&mut inner);
-        self.bytes(field, &inner.0);
-    }
-
-    fn map(&mut self, field: u32, map: &StringMap) {
-        for (key, value) in map {
-            self.message(field, |m| {
-                m.bytes(1, key.as_bytes());
-                m.bytes(2, value.as_bytes());
-            });
-        }
-    }
-
-    fn resources(&mut self, field: u32, resources: &Resources) {
-        for (name, amount) in resources {
-            let quantity = match amount {
-                // Whole CPUs as Kubernetes writes them.
-                milli if name == "cpu" && milli % 1000 == 0 => (milli / 1000).to_string(),
-                milli if name == "cpu" => format!("{milli}m"),
-                amount => amount.to_string(),
-            };
-            self.message(field, |m| {
-                m.bytes(1, name.as_bytes());
-                m.message(2, |m| m.text(1, &quantity));
-            });
-        }
-    }
-
-    fn time(&mut self, field: u32, time: Time) {
-        let (seconds, nanos) = (time.0.div_euclid(1_000_000_000), time.0.rem_euclid(1_000_000_000));
-        self.message(field, |m| {
-            m.int(1, seconds);
-            m.int(2, nanos);
-        });
-    }
-}
+use crate::affinity::{affinity, spread};
+use crate::message::Message;
 
 /// `v1.Pod`.
 pub(crate) fn pod(pod: &Pod) -> Vec<u8> {
@@ -125,6 +51,9 @@ fn pod_spec(m: &mut Message, pod: &Pod) {
     m.map(7, &spec.node_selector);
     m.text(10, &spec.node_name);
     m.bool(11, spec.host_network);
+    if spec.affinity != Affinity::default() {
+        m.message(18, |m| affinity(m, &spec.affinity));
+    }
     m.text(19, &spec.scheduler_name);
     spec.init_containers.iter().for_each(|c| m.message(20, |m| container(m, c)));
     spec.tolerations.iter().for_each(|t| m.message(22, |m| toleration(m, t)));
@@ -132,6 +61,7 @@ fn pod_spec(m: &mut Message, pod: &Pod) {
     m.int(25, spec.priority.into());
     m.text(29, &spec.runtime_class_name);
     m.resources(32, &spec.overhead);
+    spec.spread.iter().for_each(|constraint| m.message(33, |m| spread(m, constraint)));
     spec.scheduling_gates.iter().for_each(|gate| m.message(38, |m| m.text(1, gate)));
 }
 
@@ -238,13 +168,28 @@ pub(crate) fn node_list<'a>(nodes: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 }
 
 /// A pod in protobuf, as guests get it.
-pub fn encode_pod(of: &Pod) -> std::sync::Arc<[u8]> {
-    pod(of).into()
+pub fn encode_pod(of: &Pod) -> Arc<[u8]> {
+    match &of.encoded {
+        Some(whole) => Arc::clone(&whole.0),
+        None => pod(of).into(),
+    }
+}
+
+/// A pod in protobuf with the node that it is assumed to be on: decoders merge a message that comes again.
+pub fn assume_pod(pod: &[u8], node: &str) -> Arc<[u8]> {
+    let mut out = Message(pod.to_vec());
+    out.message(2, |m| m.text(10, node));
+    out.0.into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_state::model::{
+        LabelSelector, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, PodAffinity, PodAffinityTerm,
+        PreferredSchedulingTerm, Requirement, Resources, SpreadConstraint, StringMap, UnsatisfiableAction,
+        WeightedPodAffinityTerm,
+    };
     use serde_json::{Value, json};
 
     /// A message as the embedded API server decodes it.
@@ -387,5 +332,72 @@ mod tests {
         let list = decoded("NodeList", &node_list([message.as_slice(), &message].into_iter()));
         assert_eq!(list["items"].as_array().map(Vec::len), Some(2));
         assert_eq!(list["items"][1]["metadata"], want["metadata"]);
+    }
+
+    #[test]
+    fn affinity_and_spread_constraints_are_messages_of_the_api() {
+        let requirement = |key: &str, operator, values: &[&str]| Requirement {
+            key: key.to_owned(),
+            operator,
+            values: values.iter().map(|value| (*value).to_owned()).collect(),
+        };
+        let zone = NodeSelectorTerm {
+            expressions: vec![requirement("zone", Operator::In, &["a", "b"])],
+            fields: vec![requirement("metadata.name", Operator::NotIn, &["n"])],
+        };
+        let term = PodAffinityTerm {
+            selector: Some(LabelSelector { requirements: vec![requirement("app", Operator::Exists, &[])] }),
+            namespaces: vec!["ns".to_owned()],
+            namespace_selector: Some(LabelSelector::default()),
+            topology_key: "zone".to_owned(),
+        };
+        let mut pod = Pod::default();
+        pod.spec.affinity = Affinity {
+            node: Some(NodeAffinity {
+                required: Some(NodeSelector { terms: vec![zone.clone()] }),
+                preferred: vec![PreferredSchedulingTerm { weight: 7, term: zone }],
+            }),
+            pod: Some(PodAffinity {
+                required: Vec::new(),
+                preferred: vec![WeightedPodAffinityTerm { weight: 9, term: term.clone() }],
+            }),
+            anti: Some(PodAffinity { required: vec![term], preferred: Vec::new() }),
+        };
+        pod.spec.spread = vec![SpreadConstraint {
+            max_skew: 2,
+            topology_key: "zone".to_owned(),
+            when_unsatisfiable: UnsatisfiableAction::ScheduleAnyway,
+            selector: Some(LabelSelector { requirements: vec![requirement("app", Operator::In, &["x"])] }),
+            min_domains: Some(3),
+            honor_node_affinity: true,
+            honor_node_taints: false,
+            match_label_keys: vec!["hash".to_owned()],
+        }];
+        let found = decoded("Pod", &super::pod(&pod));
+        let zone = json!({
+            "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}],
+            "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n"]}],
+        });
+        let term = json!({
+            "labelSelector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]},
+            "namespaces": ["ns"], "topologyKey": "zone", "namespaceSelector": {},
+        });
+        let affinity = json!({
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [zone]},
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 7, "preference": zone}],
+            },
+            "podAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 9, "podAffinityTerm": term}],
+            },
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]},
+        });
+        assert_eq!(found["spec"]["affinity"], affinity);
+        let spread = json!([{
+            "maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 3,
+            "labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["x"]}]},
+            "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore", "matchLabelKeys": ["hash"],
+        }]);
+        assert_eq!(found["spec"]["topologySpreadConstraints"], spread);
     }
 }

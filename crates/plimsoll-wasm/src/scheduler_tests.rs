@@ -9,7 +9,7 @@ use plimsoll_scheduler::args::Args;
 use plimsoll_scheduler::{
     Action, Config, Event, FeatureGates, PluginRef, PluginSet, Profile, Registry, Scheduler, UserPlugins,
 };
-use plimsoll_state::model::{Node, Pod};
+use plimsoll_state::model::{EncodedObject, Node, Pod};
 use plimsoll_state::{ObjectEvent, Time};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -19,6 +19,8 @@ use crate::{Modules, register};
 
 /// Imports that the guests below use, and places for texts: the node's name at 1000.
 const HEAD: &str = r#"
+    (import "k8s.io/api" "node" (func $node (param i32 i32 i32 i32) (result i32)))
+    (import "k8s.io/scheduler" "currentPod" (func $pod (param i32 i32) (result i32)))
     (import "k8s.io/scheduler" "currentNodeName" (func $name (param i32 i32) (result i32)))
     (import "k8s.io/scheduler" "result.status_reason" (func $reason (param i32 i32)))
     (import "k8s.io/scheduler" "result.node_names" (func $names (param i32 i32)))
@@ -148,6 +150,40 @@ fn a_guest_filters_and_scores() {
         r#"(func (export "filter") (result i32) (call $reason (i32.const 0) (i32.const 12)) (i32.const 3))"#;
     let text = first(never);
     assert!(text.starts_with("Unschedulable: 0/3 nodes are available: 3 not this one."), "{text}");
+}
+
+#[test]
+fn guests_get_the_objects_that_come_with_events() {
+    let encoded = |text: &str| Some(EncodedObject(text.as_bytes().into()));
+    let whole = || match pod("p") {
+        ObjectEvent::PodUpsert(mut pod) => {
+            pod.encoded = encoded("<a whole pod>");
+            ObjectEvent::PodUpsert(pod)
+        }
+        other => other,
+    };
+    let says = |function: &str, what: &str| {
+        format!(
+            r#"(func (export "{function}") (result i32) (call $reason (i32.const 2000) {what}) (i32.const 2))"#
+        )
+    };
+    let the_pod = "(call $pod (i32.const 2000) (i32.const 500))";
+    let mut s = scheduler(&[&says("filter", the_pod)]).unwrap();
+    let told = step(&mut s, 1, &[whole()]);
+    assert!(told[0].contains("3 <a whole pod>."), "{told:?}");
+    // From Reserve on with the node: field 10 of the spec, which is field 2.
+    let mut s = scheduler(&[ONLY_B, &says("reserve", the_pod)]).unwrap();
+    let told = step(&mut s, 1, &[whole()]);
+    assert!(told[0].contains("<a whole pod>\u{12}\u{3}R\u{1}b"), "{told:?}");
+    let the_node = "(call $node (i32.const 100) (i32.const 1) (i32.const 2000) (i32.const 500))";
+    let mut s = scheduler(&[&says("filter", the_node)]).unwrap();
+    let ObjectEvent::NodeUpsert(mut b) = node("b") else { panic!("no node") };
+    for text in ["<a whole node>", "<the node as it is now>"] {
+        b.encoded = encoded(text);
+        let events = [ObjectEvent::NodeUpsert(b.clone()), pod(text)];
+        let told = step(&mut s, 1, &events);
+        assert!(told[0].contains(&format!("3 {text}.")), "{told:?}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use plimsoll_state::model::{Container, ImageState, Node, Pod};
-use plimsoll_wasm::{Answer, Guest, Instance, Nodes, Params, Settings, encode_pod};
+use plimsoll_wasm::{Answer, Guest, Instance, Nodes, Params, Settings, assume_pod, encode_pod};
 use serde::Deserialize;
 use serde_json::Value;
 use wasmtime::Val;
@@ -78,10 +78,13 @@ struct PodCase {
 impl PodCase {
     fn encoded(&self) -> Arc<[u8]> {
         let mut pod = Pod { name: self.name.clone(), uid: self.uid.clone(), ..Pod::default() };
-        pod.spec.node_name.clone_from(&self.node);
         let container = |image: &String| Container { image: image.clone(), ..Container::default() };
         pod.spec.containers = self.images.iter().map(container).collect();
-        encode_pod(&pod)
+        // As from Reserve on: guests have to merge what comes again.
+        match self.node.as_str() {
+            "" => encode_pod(&pod),
+            node => assume_pod(&encode_pod(&pod), node),
+        }
     }
 }
 

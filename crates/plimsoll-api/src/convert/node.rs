@@ -24,6 +24,7 @@ pub fn node(bytes: &[u8]) -> std::result::Result<Node, ConvertError> {
         name: required("metadata.name", raw.metadata.name)?,
         uid: raw.metadata.uid.unwrap_or_default(),
         labels: string_map(raw.metadata.labels),
+        annotations: string_map(raw.metadata.annotations),
         unschedulable: spec.unschedulable.unwrap_or(false),
         taints,
         allocatable: amount::resources("status.allocatable", status.allocatable)?,
@@ -31,6 +32,7 @@ pub fn node(bytes: &[u8]) -> std::result::Result<Node, ConvertError> {
         ready: ready.is_some_and(|c| c.status.as_deref() == Some("True")),
         ready_since: ready.map(since),
         declared_features: status.declared_features.unwrap_or_default(),
+        encoded: None,
     })
 }
 

@@ -43,6 +43,7 @@ pub fn pod(bytes: &[u8]) -> std::result::Result<Pod, ConvertError> {
         deleting: m.deletion_timestamp.is_some(),
         spec: spec(raw.spec)?,
         status: status(raw.status.unwrap_or_default())?,
+        encoded: None,
     })
 }
 

@@ -79,6 +79,33 @@ pub fn metadata<'a, T: Deserialize<'a>>(object: &'a [u8]) -> Result<T> {
     from_slice(&schema::OBJECT, object)
 }
 
+/// A copy of an object without `metadata.managedFields`, which is often the larger part of it.
+///
+/// # Errors
+/// When it is not an encoded object.
+pub fn without_managed_fields(object: &[u8]) -> Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(object.len());
+    let mut fields = Reader(object);
+    while let Some((field, (number, value))) = fields.next_with_bytes()? {
+        match (number, value) {
+            (1, Wire::Bytes(metadata)) => {
+                let mut kept = Vec::with_capacity(metadata.len());
+                let mut fields = Reader(metadata);
+                while let Some((field, (number, _))) = fields.next_with_bytes()? {
+                    if number != 17 {
+                        kept.extend_from_slice(field);
+                    }
+                }
+                out.push(1 << 3 | 2);
+                wire::put_varint(&mut out, kept.len());
+                out.extend(kept);
+            }
+            _ => out.extend_from_slice(field),
+        }
+    }
+    Ok(out)
+}
+
 /// Code and message of a `meta.v1.Status`.
 ///
 /// # Errors

@@ -39,6 +39,13 @@ impl<'a> Reader<'a> {
         Ok(Some((number, value)))
     }
 
+    /// As [`Self::next`], with the bytes of the whole field before it.
+    pub(super) fn next_with_bytes(&mut self) -> Result<Option<(&'a [u8], (u32, Wire<'a>))>> {
+        let before = self.0;
+        let field = self.next()?;
+        Ok(field.map(|field| (&before[..before.len() - self.0.len()], field)))
+    }
+
     fn varint(&mut self) -> Result<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -57,6 +64,15 @@ impl<'a> Reader<'a> {
         self.0 = rest;
         Ok(*value)
     }
+}
+
+/// Writes a length.
+pub(super) fn put_varint(out: &mut Vec<u8>, mut value: usize) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
 }
 
 fn cut() -> Error {

@@ -99,13 +99,17 @@ pub fn supports(gvk: &Gvk) -> bool {
 
 /// Writes an object (or list, or `Status`) in its envelope. `None` for kinds without protobuf form.
 pub fn encode(gvk: &Gvk, object: &Value) -> Option<Vec<u8>> {
-    let table = &*TABLE;
-    let message = message_of(table, gvk)?;
-    let raw = write::message(table, message, object);
+    let raw = encode_message(gvk, object)?;
     let mut out = Vec::with_capacity(raw.len() + 64);
     out.extend_from_slice(MAGIC);
     write::envelope(&mut out, gvk, &raw);
     Some(out)
+}
+
+/// Writes an object without an envelope. `None` for kinds without protobuf form.
+pub fn encode_message(gvk: &Gvk, object: &Value) -> Option<Vec<u8>> {
+    let table = &*TABLE;
+    Some(write::message(table, message_of(table, gvk)?, object))
 }
 
 /// A list that is written in pieces: the bytes of a message's fields one after the other are the message.

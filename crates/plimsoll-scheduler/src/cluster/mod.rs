@@ -236,15 +236,18 @@ impl Cluster {
         self.nodes.iter().filter(|(_, n)| n.exists).map(|(id, _)| id)
     }
 
-    /// Adds or replaces a node. Returns its row and the object before.
-    pub(crate) fn upsert_node(&mut self, node: &model::Node) -> (NodeId, Option<Arc<NodeInfo>>) {
+    /// Adds or replaces a node. Returns its row, the object before, and whether an annotation has changed that is read.
+    pub(crate) fn upsert_node(&mut self, node: &model::Node) -> (NodeId, Option<Arc<NodeInfo>>, bool) {
         let id = self.node_row(&node.name);
-        self.sources.set_node(id, node);
+        let annotated = self.sources.set_node(id, node);
         let info = Arc::new(NodeInfo::new(node, &mut self.strings));
         let row = &mut self.nodes[id];
         let old = row.exists.then(|| Arc::clone(&row.info));
         if old.as_ref().is_some_and(|o| *o == info) {
-            return (id, old);
+            if annotated {
+                self.changes.node(id, false);
+            }
+            return (id, old, annotated);
         }
         row.info = Arc::clone(&info);
         row.set_scalar_allocs(&info.scalars);
@@ -266,7 +269,7 @@ impl Cluster {
         }
         let taints = old.as_ref().is_none_or(|o| o.taints != info.taints);
         self.changes.node(id, taints);
-        (id, old)
+        (id, old, annotated)
     }
 
     fn count_images(&mut self, images: &[(Sym, i64)], more: bool) {

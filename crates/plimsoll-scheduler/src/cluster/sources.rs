@@ -1,9 +1,11 @@
-//! The objects of nodes and pods as they were handled, for plugins that hand them on
-//! ([`Plugin::reads_objects`](crate::framework::Plugin::reads_objects)). Empty unless a plugin asks for them.
+//! Objects of nodes and pods, for plugins that hand them on
+//! ([`Plugin::reads_objects`](crate::framework::Plugin::reads_objects)), and annotations of nodes. Objects are kept only where a
+//! plugin asks for them.
 
 use super::{NodeId, PodId};
 use plimsoll_state::intern::Map;
-use plimsoll_state::model;
+use plimsoll_state::model::{self, StringMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Objects by row.
@@ -11,21 +13,38 @@ use std::sync::Arc;
 pub struct Sources {
     /// Whether objects are kept.
     pub keep: bool,
+    /// Keys of the annotations of nodes that plugins read, besides those in objects.
+    pub keys: BTreeSet<String>,
     /// Counts changes of nodes.
     pub version: u64,
     nodes: Map<NodeId, Arc<model::Node>>,
     pods: Map<PodId, Arc<model::Pod>>,
+    /// Of nodes that have some. All of them are kept, so that a plugin that is loaded later finds its own.
+    annotations: Map<NodeId, StringMap>,
 }
 
 impl Sources {
-    pub fn set_node(&mut self, id: NodeId, node: &model::Node) {
+    /// Whether an annotation that a plugin reads has changed.
+    pub fn set_node(&mut self, id: NodeId, node: &model::Node) -> bool {
         if self.keep && self.nodes.get(&id).is_none_or(|old| **old != *node) {
             self.nodes.insert(id, Arc::new(node.clone()));
             self.version += 1;
         }
+        let none = StringMap::new();
+        let (old, new) = (self.annotations.get(&id).unwrap_or(&none), &node.annotations);
+        if old == new {
+            return false;
+        }
+        let is_read = self.keep || self.keys.iter().any(|key| old.get(key) != new.get(key));
+        match new.is_empty() {
+            true => self.annotations.remove(&id),
+            false => self.annotations.insert(id, new.clone()),
+        };
+        is_read
     }
 
     pub fn remove_node(&mut self, id: NodeId) {
+        self.annotations.remove(&id);
         if self.nodes.remove(&id).is_some() {
             self.version += 1;
         }
@@ -47,5 +66,9 @@ impl Sources {
 
     pub fn pod(&self, id: PodId) -> Option<&Arc<model::Pod>> {
         self.pods.get(&id)
+    }
+
+    pub fn annotation(&self, id: NodeId, key: &str) -> Option<&str> {
+        self.annotations.get(&id)?.get(key).map(String::as_str)
     }
 }

@@ -52,6 +52,12 @@ impl<'a> NodeView<'a> {
         texts(self.cluster, &self.row().info.labels)
     }
 
+    /// The value of an annotation. Plugins say which ones they read
+    /// ([`Plugin::reads_node_annotations`](crate::framework::Plugin::reads_node_annotations)).
+    pub fn annotation(self, key: &str) -> Option<&'a str> {
+        self.cluster.sources.annotation(self.id, key)
+    }
+
     /// The object; `None` unless a plugin [reads objects](crate::framework::Plugin::reads_objects).
     pub fn object(self) -> Option<&'a Arc<model::Node>> {
         self.cluster.sources.node(self.id)

@@ -303,6 +303,12 @@ pub trait Plugin: Debug + Send + Sync {
         false
     }
 
+    /// Keys of the annotations of nodes that it reads ([`NodeView::annotation`](super::NodeView::annotation)): a change of one is
+    /// a cluster event, and in the log of changes.
+    fn reads_node_annotations(&self) -> &[String] {
+        &[]
+    }
+
     /// Whether what else its results depend on can be counted by topology domain, see [`Plugin::counts`].
     fn is_counted(&self) -> bool {
         false

@@ -5,6 +5,7 @@
 //! cpu in millicores, everything else in whole units (bytes, devices), rounded up.
 
 pub mod device;
+pub mod encoded;
 pub mod node;
 pub mod object;
 pub mod pod;
@@ -19,6 +20,7 @@ pub use device::{
     DeviceConstraint, DeviceCount, DeviceRequest, DeviceSelector, DeviceTaint, DeviceToleration, Reach,
     ResourceClaim, ResourceSlice,
 };
+pub use encoded::EncodedObject;
 pub use node::{ImageState, Node};
 pub use object::{ClusterObject, ClusterObjectKey, ClusterObjectKind, ObjectEvent, OwnerKind};
 pub use pod::{

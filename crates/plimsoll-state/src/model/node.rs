@@ -1,6 +1,6 @@
 //! Nodes.
 
-use super::{Resources, StringMap, Taint};
+use super::{EncodedObject, Resources, StringMap, Taint};
 use crate::time::Time;
 
 /// A container image present on a node.
@@ -21,6 +21,8 @@ pub struct Node {
     pub uid: String,
     /// Labels.
     pub labels: StringMap,
+    /// Annotations.
+    pub annotations: StringMap,
     /// `spec.unschedulable` (cordoned).
     pub unschedulable: bool,
     /// Taints.
@@ -35,4 +37,6 @@ pub struct Node {
     pub ready_since: Option<Time>,
     /// `status.declaredFeatures`.
     pub declared_features: Vec<String>,
+    /// The whole object, for plugins that hand it on; `None`: it is not kept.
+    pub encoded: Option<EncodedObject>,
 }

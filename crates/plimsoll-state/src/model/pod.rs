@@ -1,6 +1,6 @@
 //! Pods and pod templates.
 
-use super::{LabelSelector, NodeSelector, NodeSelectorTerm, Resources, StringMap, Toleration};
+use super::{EncodedObject, LabelSelector, NodeSelector, NodeSelectorTerm, Resources, StringMap, Toleration};
 use crate::time::Time;
 
 /// Transport protocol of a port.
@@ -395,4 +395,6 @@ pub struct Pod {
     pub spec: PodSpec,
     /// Scheduling-relevant status.
     pub status: PodStatus,
+    /// The whole object, for plugins that hand it on; `None`: it is not kept.
+    pub encoded: Option<EncodedObject>,
 }

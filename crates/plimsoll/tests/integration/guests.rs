@@ -47,12 +47,12 @@ mod running {
     use plimsoll_runtime::api::{EVENTS, NODES, PODS, PatchKind};
     use serde_json::{Value, json};
 
-    /// A guest of the columnar interface: `score` is the body of a function from a node's label `rank` (`i64`, local 0) to
-    /// its score; nodes without a positive rank are rejected.
-    fn columnar(score: &str, reason: &str) -> Vec<u8> {
-        let manifest = format!(
-            r#"{{"points":["filter","score"],"node":{{"numbers":["rank"]}},"reasons":[{{"text":"{reason}"}}]}}"#
-        );
+    /// A guest of the columnar interface: `score` is the body of a function from a node's `rank` (`i64`, local 0) to its
+    /// score; nodes without a positive rank are rejected. `numbers`: where the rank is, in the words of the manifest.
+    fn columnar(numbers: &str, score: &str) -> Vec<u8> {
+        let reasons = r#"[{"text":"node(s) without a rank"}]"#;
+        let manifest =
+            format!(r#"{{"points":["filter","score"],"node":{{"{numbers}":["rank"]}},"reasons":{reasons}}}"#);
         let (data, length) = (manifest.replace('"', "\\22"), manifest.len());
         let rows = |each: &str| {
             format!(
@@ -100,27 +100,31 @@ mod running {
         wat::parse_str(text).unwrap()
     }
 
-    /// A guest of kube-scheduler-wasm-extension that passes the node whose name ends with a digit, and traps about a pod that
-    /// has `TRAP` somewhere.
+    /// A guest of kube-scheduler-wasm-extension that passes the node whose name ends with a digit, and nodes with `OPEN`
+    /// somewhere. It traps about a pod with `TRAP` somewhere.
     fn compatible(digit: u8) -> Vec<u8> {
         let code = b'0' + digit;
         let text = format!(
             r#"(module
+            (import "k8s.io/api" "node" (func $node (param i32 i32 i32 i32) (result i32)))
             (import "k8s.io/scheduler" "currentPod" (func $pod (param i32 i32) (result i32)))
             (import "k8s.io/scheduler" "currentNodeName" (func $name (param i32 i32) (result i32)))
             (import "k8s.io/scheduler" "result.status_reason" (func $reason (param i32 i32)))
             (memory (export "memory") 3)
             (data (i32.const 0) "not number {digit}")
-            (func $look (local $at i32) (local $end i32)
-                (local.set $at (i32.const 65536))
-                (local.set $end (i32.add (local.get $at) (call $pod (local.get $at) (i32.const 65536))))
+            (func $has (param $length i32) (param $word i32) (result i32) (local $at i32)
                 (loop $next
-                    (if (i32.eq (i32.load (local.get $at)) (i32.const 0x50415254)) (then (unreachable)))
+                    (if (i32.eq (i32.load offset=65536 (local.get $at)) (local.get $word)) (then (return (i32.const 1))))
                     (local.set $at (i32.add (local.get $at) (i32.const 1)))
-                    (br_if $next (i32.lt_u (local.get $at) (local.get $end)))))
+                    (br_if $next (i32.lt_u (local.get $at) (local.get $length))))
+                (i32.const 0))
             (func (export "filter") (result i32) (local $length i32)
-                (call $look)
+                (if (call $has (call $pod (i32.const 65536) (i32.const 65536)) (i32.const 0x50415254)) (then (unreachable)))
                 (local.set $length (call $name (i32.const 100) (i32.const 300)))
+                (if (call $has
+                        (call $node (i32.const 100) (local.get $length) (i32.const 65536) (i32.const 65536))
+                        (i32.const 0x4e45504f))
+                    (then (return (i32.const 0))))
                 (if (i32.eq (i32.load8_u (i32.add (i32.const 99) (local.get $length))) (i32.const {code}))
                     (then (return (i32.const 0))))
                 (call $reason (i32.const 0) (i32.const 12))
@@ -180,7 +184,7 @@ mod running {
     async fn guests_of_both_interfaces_decide_and_are_replaced() {
         let dir = crate::common::directory();
         let (ranks, numbers) = (dir.join("ranks.wasm"), dir.join("numbers.wasm"));
-        write(&ranks, &columnar("(local.get 0)", "node(s) without a rank"));
+        write(&ranks, &columnar("numbers", "(local.get 0)"));
         write(&numbers, &compatible(2));
         let url = |path: &Path| format!("file://{}", path.display());
         let config = dir.join("scheduler");
@@ -213,9 +217,17 @@ mod running {
         up.api.patch(NODES, "", "node-2", "", PatchKind::Merge, &label).await.unwrap();
         placed(&up, "unranked", "node-2").await;
 
-        // A guest that traps ends the attempt of one pod.
+        // So does an annotation, of which the other guest sees the node's whole object.
+        up.create(&pod("closed", "calls", &on("node-1"))).await.unwrap();
+        waits(&up, "closed", "Unschedulable", "1 not number 2").await;
+        let note = |note: &str| json!({"metadata": {"annotations": {"note": note}}});
+        up.api.patch(NODES, "", "node-1", "", PatchKind::Merge, &note("OPEN")).await.unwrap();
+        placed(&up, "closed", "node-1").await;
+        up.api.patch(NODES, "", "node-1", "", PatchKind::Merge, &note("shut")).await.unwrap();
+
+        // A guest that traps ends the attempt of one pod. It sees environments, which mean nothing to the scheduler.
         let mut trap = pod("trap", "calls", &json!({}));
-        trap["metadata"]["labels"] = json!({"does": "TRAP"});
+        trap["spec"]["containers"][0]["env"] = json!([{"name": "DOES", "value": "TRAP"}]);
         up.create(&trap).await.unwrap();
         let error = "wasm: filter error: wasm error: unreachable";
         waits(&up, "trap", "SchedulerError", error).await;
@@ -239,7 +251,7 @@ mod running {
         up.api.delete(PODS, "default", "trap", &uid, Some(0)).await.unwrap();
 
         // New versions decide, about pods that waited, too.
-        write(&ranks, &columnar("(i64.sub (i64.const 100) (local.get 0))", "node(s) without a rank"));
+        write(&ranks, &columnar("numbers", "(i64.sub (i64.const 100) (local.get 0))"));
         write(&numbers, &compatible(0));
         placed(&up, "not-two", "node-0").await;
         up.until_shown("new versions", async |_| {
