@@ -159,8 +159,10 @@ impl<P: Plugin> Guest<P> {
     fn nodes<T>(&self, manifest: &Manifest, f: impl FnOnce(&Nodes<'_>) -> T) -> T {
         let (at, rows) = self.columns.get();
         let resources = manifest.node_resources.len();
-        let numbers = 2 * resources + manifest.node_numbers.len();
-        let codes = manifest.node_labels.len() + usize::from(manifest.node_taints);
+        let of_labels = 2 * resources + manifest.node_numbers.len();
+        let numbers = of_labels + manifest.node_annotation_numbers.len();
+        let taints = usize::from(manifest.node_taints);
+        let codes = manifest.node_labels.len() + taints + manifest.node_annotations.len();
         // SAFETY: the host has written the places of all columns there, and each of them has so many rows.
         let places = unsafe { slice::<u32>(at, (numbers + codes) as u32) };
         let (of_numbers, of_codes) = places.split_at(numbers);
@@ -168,13 +170,16 @@ impl<P: Plugin> Guest<P> {
         let numbers: Vec<&[i64]> = of_numbers.iter().map(|p| unsafe { slice(*p, rows) }).collect();
         // SAFETY: as above.
         let codes: Vec<&[u32]> = of_codes.iter().map(|p| unsafe { slice(*p, rows) }).collect();
-        let (labels, taints) = codes.split_at(manifest.node_labels.len());
+        let (labels, others) = codes.split_at(manifest.node_labels.len());
+        let (taints, annotations) = others.split_at(taints);
         f(&Nodes {
             allocatable: &numbers[..resources],
             requested: &numbers[resources..2 * resources],
-            numbers: &numbers[2 * resources..],
+            numbers: &numbers[2 * resources..of_labels],
             labels,
             taints: taints.first().copied().unwrap_or(&[]),
+            annotations,
+            annotation_numbers: &numbers[of_labels..],
             texts: Texts::Host,
         })
     }

@@ -110,6 +110,21 @@ impl<P: Plugin> Kit<P> {
         }
     }
 
+    /// Annotates a node, instead of the annotations that it had.
+    pub fn annotate(&mut self, node: &str, annotations: &[(&str, &str)]) {
+        let Some(row) = self.row(node) else { return };
+        let value = |key: &str| annotations.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
+        for (column, key) in
+            self.table.annotation_numbers.iter_mut().zip(&self.manifest.node_annotation_numbers)
+        {
+            column[row] = value(key).and_then(|v| v.parse().ok()).unwrap_or(crate::Nodes::NONE);
+        }
+        for (i, key) in self.manifest.node_annotations.iter().enumerate() {
+            let code = value(key).map_or(0, |value| self.table.code(value));
+            self.table.annotations[i][row] = code;
+        }
+    }
+
     /// Taints a node: `key=value:Effect` with commas between.
     pub fn taint(&mut self, node: &str, taints: &str) {
         let code = self.table.code(taints);

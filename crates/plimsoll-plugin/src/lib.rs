@@ -176,6 +176,10 @@ pub struct Nodes<'a> {
     pub labels: &'a [&'a [u32]],
     /// Codes of all taints of a node: `key=value:Effect` with commas between, in order.
     pub taints: &'a [u32],
+    /// Annotations as codes, 0 where there is none.
+    pub annotations: &'a [&'a [u32]],
+    /// Annotations as numbers; [`Nodes::NONE`] where there is none.
+    pub annotation_numbers: &'a [&'a [i64]],
     /// The texts of codes.
     pub texts: Texts<'a>,
 }
@@ -191,12 +195,17 @@ pub enum Texts<'a> {
 }
 
 impl Nodes<'_> {
-    /// In a column of numbers: the node has no such label, or its value is no integer.
+    /// In a column of numbers: the node has no such label or annotation, or its value is no integer.
     pub const NONE: i64 = i64::MIN;
 
     /// The number in a label of a node.
     pub fn number(&self, column: usize, node: usize) -> Option<i64> {
         Some(self.numbers[column][node]).filter(|n| *n != Self::NONE)
+    }
+
+    /// The number in an annotation of a node.
+    pub fn annotation_number(&self, column: usize, node: usize) -> Option<i64> {
+        Some(self.annotation_numbers[column][node]).filter(|n| *n != Self::NONE)
     }
 
     /// The text of a code; `None` for 0.

@@ -35,6 +35,10 @@ pub struct Manifest {
     pub node_numbers: Vec<String>,
     /// Whether taints of nodes are read.
     pub node_taints: bool,
+    /// Annotations of nodes, as codes.
+    pub node_annotations: Vec<String>,
+    /// Annotations of nodes, as numbers.
+    pub node_annotation_numbers: Vec<String>,
     /// What [`Plugin::filter`](crate::Plugin::filter) answers with, and whether preemption may help.
     pub reasons: Vec<(String, bool)>,
     /// How raw scores become scores.
@@ -171,6 +175,20 @@ impl Manifest {
         Self { node_taints: true, ..self }
     }
 
+    /// Reads an annotation of nodes.
+    #[must_use]
+    pub fn node_annotation(mut self, key: impl Into<String>) -> Self {
+        self.node_annotations.push(key.into());
+        self
+    }
+
+    /// Reads a number in an annotation of nodes.
+    #[must_use]
+    pub fn node_annotation_number(mut self, key: impl Into<String>) -> Self {
+        self.node_annotation_numbers.push(key.into());
+        self
+    }
+
     /// A reason of Filter. `helps`: whether pods that leave the node may change it.
     #[must_use]
     pub fn reason(mut self, text: impl Into<String>, helps: bool) -> Self {
@@ -197,14 +215,18 @@ impl Manifest {
             Normalization::Max => "max",
             Normalization::ReverseMax => "reverseMax",
         };
-        // A host from before plugins for workloads knows no such fields.
+        // Hosts from before a field know it as little as what it stands for: it is there only when it is used.
+        let more = |field: &str, names: &[String]| match names {
+            [] => String::new(),
+            names => format!(",\"{field}\":[{}]", texts(names)),
+        };
         let one = |field: &str, list: &str, names: &[String]| match names {
             [] => String::new(),
             names => format!(",\"{field}\":{{\"{list}\":[{}]}}", texts(names)),
         };
         format!(
             "{{\"points\":[{}],\"charges\":{},\"pod\":{{\"requests\":[{}],\"labels\":[{}],\"name\":{},\"namespace\":{}}},\
-             \"node\":{{\"resources\":[{}],\"labels\":[{}],\"numbers\":[{}],\"taints\":{}}},\
+             \"node\":{{\"resources\":[{}],\"labels\":[{}],\"numbers\":[{}],\"taints\":{}{}{}}},\
              \"reasons\":[{}],\"normalize\":\"{normalize}\"{}{}}}",
             points.join(","),
             self.charges,
@@ -216,6 +238,8 @@ impl Manifest {
             texts(&self.node_labels),
             texts(&self.node_numbers),
             self.node_taints,
+            more("annotations", &self.node_annotations),
+            more("annotationNumbers", &self.node_annotation_numbers),
             reasons.join(","),
             one("workload", "requests", &self.workload_requests),
             one("flavor", "labels", &self.flavor_labels),

@@ -19,6 +19,10 @@ pub struct Table {
     pub labels: Vec<Vec<u32>>,
     /// Taints as codes; empty unless the manifest reads them.
     pub taints: Vec<Vec<u32>>,
+    /// Annotations as codes.
+    pub annotations: Vec<Vec<u32>>,
+    /// Annotations as numbers.
+    pub annotation_numbers: Vec<Vec<i64>>,
     texts: Vec<String>,
     codes: BTreeMap<String, u32>,
 }
@@ -34,6 +38,8 @@ impl Table {
             numbers: numbers(manifest.node_numbers.len()),
             labels: codes(manifest.node_labels.len()),
             taints: codes(usize::from(manifest.node_taints)),
+            annotations: codes(manifest.node_annotations.len()),
+            annotation_numbers: numbers(manifest.node_annotation_numbers.len()),
             ..Self::default()
         }
     }
@@ -43,14 +49,17 @@ impl Table {
         self.rows = self.rows.max(rows);
         let rows = self.rows;
         self.allocatable.iter_mut().chain(&mut self.requested).for_each(|c| c.resize(rows, 0));
-        self.numbers.iter_mut().for_each(|c| c.resize(rows, Nodes::NONE));
-        self.labels.iter_mut().chain(&mut self.taints).for_each(|c| c.resize(rows, 0));
+        let numbers = self.numbers.iter_mut().chain(&mut self.annotation_numbers);
+        numbers.for_each(|c| c.resize(rows, Nodes::NONE));
+        let codes = self.labels.iter_mut().chain(&mut self.taints).chain(&mut self.annotations);
+        codes.for_each(|c| c.resize(rows, 0));
     }
 
     /// The columns of numbers, then those of codes, in the order in which a guest gets them.
     pub fn columns(&self) -> (impl Iterator<Item = &Vec<i64>>, impl Iterator<Item = &Vec<u32>>) {
         let numbers = self.allocatable.iter().chain(&self.requested).chain(&self.numbers);
-        (numbers, self.labels.iter().chain(&self.taints))
+        let codes = self.labels.iter().chain(&self.taints).chain(&self.annotations);
+        (numbers.chain(&self.annotation_numbers), codes)
     }
 
     /// The code of a text, made now if it is new. The empty text has a code, too; 0 is no text.
@@ -87,6 +96,8 @@ impl Table {
             numbers: &numbers,
             labels: &all(&self.labels),
             taints: self.taints.first().map_or(&[], Vec::as_slice),
+            annotations: &all(&self.annotations),
+            annotation_numbers: &all(&self.annotation_numbers),
             texts: Texts::List(&self.texts),
         })
     }

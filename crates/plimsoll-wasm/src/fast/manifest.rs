@@ -34,12 +34,14 @@ struct PodReads {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct NodeReads {
     resources: Vec<String>,
     labels: Vec<String>,
     numbers: Vec<String>,
     taints: bool,
+    annotations: Vec<String>,
+    annotation_numbers: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -85,8 +87,10 @@ pub(super) fn parse(text: &[u8]) -> Result<Manifest, String> {
     let reasons: Vec<(String, bool)> =
         text.reasons.into_iter().map(|r| (r.text, r.preemption_helps)).collect();
     let (of_workloads, of_flavors) = (text.workload.requests, text.flavor.labels);
-    let lists =
-        [&requests, &labels, &node.resources, &node.labels, &node.numbers, &of_workloads, &of_flavors];
+    let of_nodes =
+        [&node.resources, &node.labels, &node.numbers, &node.annotations, &node.annotation_numbers];
+    let lists: Vec<_> =
+        of_nodes.into_iter().chain([&requests, &labels, &of_workloads, &of_flavors]).collect();
     if lists.iter().any(|list| list.len() > MOST) || reasons.len() > MOST {
         return Err(wrong(format!("a list has more than {MOST} entries")));
     }
@@ -114,6 +118,8 @@ pub(super) fn parse(text: &[u8]) -> Result<Manifest, String> {
         node_labels: node.labels,
         node_numbers: node.numbers,
         node_taints: node.taints,
+        node_annotations: node.annotations,
+        node_annotation_numbers: node.annotation_numbers,
         reasons,
         normalize,
         workload_requests: of_workloads,
@@ -130,6 +136,7 @@ mod tests {
         let manifest = Manifest::new().pre_filters().filters().scores().reserves().permits().charges();
         let manifest = manifest.pod_request("cpu").pod_label("a").node_resource("x/y").node_label("b");
         let manifest = manifest.node_number("c").node_taints().reason("full \"up\"", true);
+        let manifest = manifest.node_annotation("d").node_annotation_number("e");
         let manifest = manifest.post_binds().rules_workloads().scores_flavors().orders_victims();
         let manifest = manifest.workload_request("x/gpu").flavor_label("price");
         let manifest = Manifest { pod_name: true, pod_namespace: true, ..manifest };

@@ -38,6 +38,11 @@ pub fn points(manifest: &Manifest) -> Vec<ExtensionPoint> {
     all.into_iter().filter(|(_, runs)| *runs).map(|(point, _)| point).collect()
 }
 
+/// Keys of the annotations of nodes that it reads.
+fn annotations(manifest: &Manifest) -> Vec<String> {
+    manifest.node_annotations.iter().chain(&manifest.node_annotation_numbers).cloned().collect()
+}
+
 /// The events that can change what a plugin says.
 fn events(manifest: &Manifest) -> Vec<ClusterEventWithHint> {
     let always = ClusterEventWithHint::always;
@@ -46,6 +51,7 @@ fn events(manifest: &Manifest) -> Vec<ClusterEventWithHint> {
         (true, ActionType::ADD),
         (!manifest.node_labels.is_empty() || !manifest.node_numbers.is_empty(), ActionType::NODE_LABEL),
         (manifest.node_taints, ActionType::NODE_TAINT),
+        (!annotations(manifest).is_empty(), ActionType::NODE_ANNOTATION),
         (!manifest.node_resources.is_empty(), ActionType::NODE_ALLOCATABLE),
     ];
     let node = node.into_iter().filter(|(reads, _)| *reads).map(|(_, a)| a).reduce(ActionType::or);
@@ -85,6 +91,7 @@ pub struct FastPlugin {
     reasons: Arc<[Status]>,
     shared: Handle,
     events: Vec<ClusterEventWithHint>,
+    annotations: Vec<String>,
 }
 
 impl FastPlugin {
@@ -94,7 +101,7 @@ impl FastPlugin {
         let code = |helps| if helps { Code::Unschedulable } else { Code::Unresolvable };
         let reasons =
             manifest.reasons.iter().map(|(text, helps)| Status::new(code(*helps), text.clone())).collect();
-        let events = events(&manifest);
+        let (events, annotations) = (events(&manifest), annotations(&manifest));
         Self {
             id,
             name: name.into(),
@@ -102,6 +109,7 @@ impl FastPlugin {
             reasons,
             shared: Arc::new(Mutex::new(Shared::new(backend))),
             events,
+            annotations,
         }
     }
 
@@ -124,6 +132,10 @@ impl Plugin for FastPlugin {
             charges.map_or(true, |charges| !charges.is_empty())
         };
         !(self.manifest.pod_name || self.manifest.charges && holds())
+    }
+
+    fn reads_node_annotations(&self) -> &[String] {
+        &self.annotations
     }
 
     fn reads_pod_labels(&self) -> bool {

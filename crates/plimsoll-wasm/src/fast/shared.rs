@@ -176,6 +176,13 @@ impl Shared {
             let code = table.code(&taints(view));
             table.taints[0][row] = code;
         }
+        for (column, key) in table.annotation_numbers.iter_mut().zip(&manifest.node_annotation_numbers) {
+            column[row] = view.annotation(key).and_then(|text| text.parse().ok()).unwrap_or(Nodes::NONE);
+        }
+        for (i, key) in manifest.node_annotations.iter().enumerate() {
+            let code = view.annotation(key).map_or(0, |value| table.code(value));
+            table.annotations[i][row] = code;
+        }
     }
 }
 

@@ -30,6 +30,9 @@ mod licences;
 #[allow(dead_code)]
 #[path = "../../../plimsoll-plugin/examples/locality.rs"]
 mod locality;
+#[allow(dead_code)]
+#[path = "../../../plimsoll-plugin/examples/power.rs"]
+mod power;
 
 thread_local! {
     /// How many calls of guests there were on this thread.
@@ -38,6 +41,8 @@ thread_local! {
 
 const GPU: &str = "nvidia.com/gpu";
 const FGD: &str = "pod 60 2000 1\npod 25 4000 2\npod 15 2000 0\n";
+const WATTS: &str = "power.example.com/watts";
+const MAINTENANCE: &str = "power.example.com/maintenance";
 const LOCALITY: &str = "set-0 zone-0 n3\nset-1 zone-1 n5 n6\n";
 
 /// A guest in text form: everything but what `body` has.
@@ -133,6 +138,19 @@ fn node(name: &str, amounts: &[(&str, i64)], labels: &[(&str, &str)]) -> ObjectE
     }))
 }
 
+fn annotated(
+    name: &str,
+    amounts: &[(&str, i64)],
+    labels: &[(&str, &str)],
+    annotations: &[(&str, String)],
+) -> ObjectEvent {
+    let mut event = node(name, amounts, labels);
+    if let ObjectEvent::NodeUpsert(node) = &mut event {
+        node.annotations = annotations.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
+    }
+    event
+}
+
 fn pod(name: &str, requests: &[(&str, i64)], labels: &[(&str, &str)]) -> Pod {
     let text = |(k, v): &(&str, &str)| ((*k).to_owned(), (*v).to_owned());
     let mut pod = Pod {
@@ -199,6 +217,27 @@ fn a_guest_filters_and_scores_from_columns() {
 }
 
 #[test]
+fn annotations_are_columns_and_their_changes_bring_pods_back() {
+    let mut s = scheduler(&native::<power::Power>(""));
+    let watts = |name: &str, watts: &str| annotated(name, &[], &[], &[(WATTS, watts.to_owned())]);
+    let broken = |name: &str| annotated(name, &[], &[], &[(MAINTENANCE, "fan".to_owned())]);
+    step(&mut s, 0, [watts("a", "900"), watts("b", "300"), watts("c", "none")]);
+    step(&mut s, 1, [broken("c")]);
+    assert_eq!(bound(&step(&mut s, 2, [add(pod("p", &[], &[]))])), pair("p", "b"));
+    let changed = watts("a", "200");
+    assert_eq!(bound(&step(&mut s, 3, [changed, add(pod("q", &[], &[]))])), pair("q", "a"));
+    let actions = step(&mut s, 4, [broken("a"), broken("b"), add(pod("r", &[], &[]))]);
+    assert!(
+        message(&actions).contains("0/3 nodes are available: 3 node(s) under maintenance"),
+        "{actions:?}"
+    );
+    // An annotation that the plugin does not read brings nothing back.
+    let other = annotated("a", &[], &[], &[(MAINTENANCE, "fan".to_owned()), ("note", "x".to_owned())]);
+    assert!(step(&mut s, 20, [other]).is_empty());
+    assert_eq!(bound(&step(&mut s, 40, [watts("b", "1")])), pair("r", "b"));
+}
+
+#[test]
 fn few_calls_answer_for_many_nodes_and_results_are_kept() {
     let mut s = scheduler(&guest(&ranks(), ""));
     let rank = |i: usize| (i % 50).to_string();
@@ -223,6 +262,8 @@ fn history(make: &Make, seed: u64, ranks: bool) -> Vec<Action> {
     let mut rng = Rng::new(seed);
     let mut all = Vec::new();
     let mut placed: Vec<(String, Pod)> = Vec::new();
+    let mut at_last: Vec<Option<(i64, String)>> = vec![None; 12];
+    let mut notes: Vec<Vec<(&str, String)>> = vec![Vec::new(); 12];
     for at in 0..250 {
         let now = Time::from_seconds(at / 2);
         for _ in 0..=rng.below(2) {
@@ -237,9 +278,26 @@ fn history(make: &Make, seed: u64, ranks: bool) -> Vec<Action> {
                         ("topology.kubernetes.io/zone", zone.as_str()),
                         ("rank", rank.as_str()),
                     ];
-                    s.handle_object(now, &node(&name, &[(GPU, gpus)], &labels));
+                    s.handle_object(now, &annotated(&name, &[(GPU, gpus)], &labels, &notes[n as usize]));
+                    at_last[n as usize] = Some((gpus, rank));
                 }
-                2 if rng.below(4) == 0 => s.handle_object(now, &ObjectEvent::NodeDelete(name)),
+                // Nothing but annotations.
+                7 if at_last[n as usize].is_some() => {
+                    let (gpus, rank) = at_last[n as usize].clone().unwrap();
+                    let labels = [
+                        ("kubernetes.io/hostname", name.as_str()),
+                        ("topology.kubernetes.io/zone", zone.as_str()),
+                        ("rank", rank.as_str()),
+                    ];
+                    let watts = rng.below(1200).to_string();
+                    let work = if rng.below(3) == 0 { "fan" } else { "none" };
+                    notes[n as usize] = vec![(WATTS, watts), (MAINTENANCE, work.to_owned())];
+                    s.handle_object(now, &annotated(&name, &[(GPU, gpus)], &labels, &notes[n as usize]));
+                }
+                2 if rng.below(4) == 0 => {
+                    s.handle_object(now, &ObjectEvent::NodeDelete(name));
+                    at_last[n as usize] = None;
+                }
                 3 if !placed.is_empty() => {
                     let (_, gone) = placed.swap_remove(rng.below(placed.len() as u32) as usize);
                     s.handle_object(now, &ObjectEvent::PodDelete(gone.uid));
@@ -289,6 +347,7 @@ fn what_is_kept_changes_no_decision() {
         native::<licences::Licences>("matlab 6 0\n"),
         native::<licences::Licences>("matlab 4 20\n"),
         native::<locality::Locality>(LOCALITY),
+        native::<power::Power>(""),
         guest(&ranks(), ""),
     ];
     for make in makes {
@@ -342,7 +401,7 @@ fn build_examples() -> Option<BTreeMap<&'static str, FastGuest>> {
         build(source, &["--crate-type", "cdylib", "--extern", &library, "-o", &wasm]);
         (name, FastGuest::new(&std::fs::read(wasm).unwrap()).unwrap())
     };
-    let guests = ["fgd", "licences", "locality", "budgets"].map(guest).into_iter().collect();
+    let guests = ["fgd", "licences", "locality", "power", "budgets"].map(guest).into_iter().collect();
     let _ = std::fs::remove_dir_all(out);
     Some(guests)
 }
@@ -350,11 +409,12 @@ fn build_examples() -> Option<BTreeMap<&'static str, FastGuest>> {
 #[test]
 fn guests_of_the_sdk_decide_as_the_plugins_that_are_compiled_in() {
     let Some(built) = examples() else { return };
-    let cases: [(&str, &'static str, Make); 4] = [
+    let cases: [(&str, &'static str, Make); 5] = [
         ("fgd", FGD, native::<fgd::Fgd>(FGD)),
         ("licences", "matlab 6 0\n", native::<licences::Licences>("matlab 6 0\n")),
         ("licences", "matlab 4 20\n", native::<licences::Licences>("matlab 4 20\n")),
         ("locality", LOCALITY, native::<locality::Locality>(LOCALITY)),
+        ("power", "900", native::<power::Power>("900")),
     ];
     for (name, config, native) in cases {
         for seed in 0..2 {

@@ -251,7 +251,11 @@ mod running {
         up.api.delete(PODS, "default", "trap", &uid, Some(0)).await.unwrap();
 
         // New versions decide, about pods that waited, too.
-        write(&ranks, &columnar("numbers", "(i64.sub (i64.const 100) (local.get 0))"));
+        for (node, rank) in [("node-0", "20"), ("node-1", "30"), ("node-2", "40")] {
+            let rank = json!({"metadata": {"annotations": {"rank": rank}}});
+            up.api.patch(NODES, "", node, "", PatchKind::Merge, &rank).await.unwrap();
+        }
+        write(&ranks, &columnar("annotationNumbers", "(i64.sub (i64.const 100) (local.get 0))"));
         write(&numbers, &compatible(0));
         placed(&up, "not-two", "node-0").await;
         up.until_shown("new versions", async |_| {
@@ -260,7 +264,7 @@ mod running {
         })
         .await;
         up.create(&pod("low", "columns", &json!({}))).await.unwrap();
-        placed(&up, "low", "node-2").await;
+        placed(&up, "low", "node-0").await;
 
         // A broken version leaves the one before, of the other guest, too.
         write(&ranks, b"\0asm no more");
@@ -273,7 +277,7 @@ mod running {
                 && told.contains("args.guestURL"),
             "{told}"
         );
-        for (name, scheduler, node) in [("lower", "columns", "node-2"), ("zero", "calls", "node-0")] {
+        for (name, scheduler, node) in [("lower", "columns", "node-0"), ("zero", "calls", "node-0")] {
             up.create(&pod(name, scheduler, &json!({}))).await.unwrap();
             placed(&up, name, node).await;
         }
