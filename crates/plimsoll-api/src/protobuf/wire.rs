@@ -11,6 +11,9 @@ pub(super) enum Wire<'a> {
     Bytes(&'a [u8]),
 }
 
+/// Number and value of a field.
+pub(super) type Field<'a> = (u32, Wire<'a>);
+
 /// What is left of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
@@ -18,7 +21,7 @@ pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 impl<'a> Reader<'a> {
     /// Number and value of the next field.
     #[allow(clippy::should_implement_trait)]
-    pub(super) fn next(&mut self) -> Result<Option<(u32, Wire<'a>)>> {
+    pub(super) fn next(&mut self) -> Result<Option<Field<'a>>> {
         if self.0.is_empty() {
             return Ok(None);
         }
@@ -40,7 +43,7 @@ impl<'a> Reader<'a> {
     }
 
     /// As [`Self::next`], with the bytes of the whole field before it.
-    pub(super) fn next_with_bytes(&mut self) -> Result<Option<(&'a [u8], (u32, Wire<'a>))>> {
+    pub(super) fn next_with_bytes(&mut self) -> Result<Option<(&'a [u8], Field<'a>)>> {
         let before = self.0;
         let field = self.next()?;
         Ok(field.map(|field| (&before[..before.len() - self.0.len()], field)))
