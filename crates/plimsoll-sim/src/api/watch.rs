@@ -24,6 +24,9 @@ pub struct Watch {
     pub kind: Kind,
     /// How many changes of the kind's log were handed on, or were there when the last list was made.
     cursor: usize,
+    /// Up to which version everything was handed on: that of the last list or change, also where it handed on no object
+    /// (`Memory` of `plimsoll-client`'s reflector).
+    pub reached: u64,
     /// Objects that were handed on.
     known: Known<()>,
     /// Whether a list was made since changes were lost.
@@ -35,7 +38,7 @@ pub struct Watch {
 impl Watch {
     /// A watch that has to list first.
     pub fn new(kind: Kind) -> Self {
-        Self { kind, cursor: 0, known: Known::default(), listed: false, coming: false }
+        Self { kind, cursor: 0, reached: 0, known: Known::default(), listed: false, coming: false }
     }
 
     /// Whether there are changes that were not handed on.
@@ -48,6 +51,7 @@ impl Watch {
         self.known.begin_list();
         self.listed = true;
         self.cursor = api.log(self.kind).len();
+        self.reached = api.version();
         let mut out = Vec::new();
         for object in api.all(self.kind) {
             self.upsert(Arc::clone(object), &mut out);
@@ -61,6 +65,7 @@ impl Watch {
         let mut out = Vec::new();
         if let Some(change) = api.log(self.kind).get(self.cursor) {
             self.cursor += 1;
+            self.reached = change.version;
             if change.deleted {
                 out.extend(self.known.delete(&path(&change.object)).iter().map(Delta::of));
             } else {
@@ -122,6 +127,7 @@ mod tests {
         make(&mut api, "b");
         assert!(watch.behind(&api));
         assert!(matches!(&watch.next(&api)[..], [Delta::Upsert(_)]));
+        assert_eq!(watch.reached, api.version());
         watch.lose();
         drop(&mut api, "a");
         drop(&mut api, "b");
@@ -131,5 +137,23 @@ mod tests {
             matches!(&deltas[..], [Delta::Delete(b, _), Delta::Upsert(_), Delta::Delete(a, _)] if b.1 == "b" && a.1 == "a"),
             "{deltas:?}"
         );
+        assert_eq!(watch.reached, api.version());
+    }
+
+    #[test]
+    fn deletions_are_reached_as_well() {
+        let mut api = Api::default();
+        let now = Time::from_seconds(1);
+        let name = || (String::new(), "a".to_owned());
+        let object = json!({"metadata": {"name": "a"}});
+        api.handle(Request::Create(Kind::Node, object), now).unwrap();
+        let (mut early, mut late) = (Watch::new(Kind::Node), Watch::new(Kind::Node));
+        early.list(&api);
+        let made = early.reached;
+        let delete = Request::Delete { kind: Kind::Node, name: name(), uid: String::new(), grace: None };
+        api.handle(delete, now).unwrap();
+        assert!(matches!(&early.next(&api)[..], [Delta::Delete(a, _)] if *a == name()));
+        assert!(late.list(&api).is_empty());
+        assert!(made < early.reached && early.reached == late.reached);
     }
 }

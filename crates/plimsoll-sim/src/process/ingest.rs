@@ -79,7 +79,6 @@ impl Process {
 
     fn take(&mut self, kind: Kind, deltas: Vec<Delta>, network: &mut Network) {
         for delta in deltas {
-            self.saw(kind, &delta);
             match delta {
                 Delta::Upsert(object) => self.upsert(kind, &object, network),
                 Delta::Delete(name, uid) => {

@@ -47,8 +47,6 @@ pub struct Process {
     role: Role,
     /// Since when it has led, if it followed before.
     led_since: Option<Time>,
-    /// The newest versions of a workload and of a claim for devices that a watch has handed on.
-    newest: [u64; 2],
     engine: Engine,
     /// Last seen objects.
     objects: ObjectStore,
@@ -184,7 +182,6 @@ impl Process {
             replica,
             role: Role::Leads,
             led_since: None,
-            newest: [0; 2],
             engine: Engine::new(config),
             objects,
             watches: watched(&settings).map(Watch::new).collect(),

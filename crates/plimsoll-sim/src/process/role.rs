@@ -5,7 +5,7 @@ use plimsoll_state::Time;
 
 use super::{Process, STOPS, ingest};
 use crate::agenda::Event as Happens;
-use crate::api::{Delta, Kind, name_of, version};
+use crate::api::{Kind, name_of, version};
 use crate::network::Network;
 
 /// Kinds of which a leader gives something away in writes: quota, devices.
@@ -16,7 +16,8 @@ const GIVES: [Kind; 2] = [Kind::Workload, Kind::ResourceClaim];
 pub(super) enum Role {
     /// Another one leads: nothing but what the watches show is taken in.
     Follows,
-    /// The Lease is its own; it decides when a workload and a claim of these versions were seen, once those are known.
+    /// The Lease is its own; it decides when the watches have reached these versions of a workload and of a claim, once those are
+    /// known.
     TakesOver(Option<[u64; 2]>),
     /// It decides.
     Leads,
@@ -53,17 +54,14 @@ impl Process {
         self.lead_if_caught_up(network);
     }
 
-    /// Notes what the watch handed on.
-    pub(super) fn saw(&mut self, kind: Kind, delta: &Delta) {
-        if let Delta::Upsert(object) = delta
-            && let Some(at) = GIVES.iter().position(|k| *k == kind)
-        {
-            self.newest[at] = self.newest[at].max(version(object));
-        }
+    /// Whether everything up to these versions of [`GIVES`] was handed on.
+    fn has_reached(&self, newest: [u64; 2]) -> bool {
+        let reached = |kind| self.watches.iter().find(|w| w.kind == kind).map_or(0, |w| w.reached);
+        GIVES.into_iter().zip(newest).all(|(kind, newest)| newest <= reached(kind))
     }
 
     pub(super) fn lead_if_caught_up(&mut self, network: &mut Network) {
-        if matches!(self.role, Role::TakesOver(Some([a, b])) if a <= self.newest[0] && b <= self.newest[1]) {
+        if matches!(self.role, Role::TakesOver(Some(newest)) if self.has_reached(newest)) {
             self.role = Role::Leads;
             self.led_since = Some(network.now());
             self.wake_workers(network);
