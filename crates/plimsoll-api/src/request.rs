@@ -106,6 +106,11 @@ impl Request {
         Self::Get { resource, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
+    /// Reads one object that may not be there.
+    pub fn find(resource: Resource, namespace: &str, name: &str) -> Self {
+        Self::Find { resource, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
     /// Patch of an object, or of its subresource where not empty.
     pub fn patch(
         resource: Resource,

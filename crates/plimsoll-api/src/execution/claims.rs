@@ -66,9 +66,7 @@ impl Granting {
         let request = match self.doubt {
             None => Request::get(DEVICE_CLAIMS, namespace, name),
             // A 404 may come from a proxy.
-            Some(_) => {
-                Request::Find { resource: DEVICE_CLAIMS, namespace: namespace.clone(), name: name.clone() }
-            }
+            Some(_) => Request::find(DEVICE_CLAIMS, namespace, name),
         };
         send(request, move |response| match response {
             Ok(claim) => self.decide(&claim),
@@ -215,7 +213,8 @@ impl Releasing {
     fn next(self) -> Step {
         let Some(claim) = self.claims.front() else { return self.end(Answer::Done) };
         if self.left == 0 {
-            return self.end(Answer::Superseded);
+            let why = format!("claim {}/{} keeps changing", claim.namespace, claim.name);
+            return self.end(Answer::Failed(why));
         }
         retry(Request::get(DEVICE_CLAIMS, &claim.namespace, &claim.name), move |response| match response {
             Ok(claim) if self.applies(&claim) => self.read_pod(claim),

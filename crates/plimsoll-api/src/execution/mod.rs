@@ -27,7 +27,9 @@ pub use self::extenders::extended;
 pub use self::pods::pod_event;
 pub use self::workloads::workload_events;
 use crate::event::EventRecord;
+use crate::json;
 use crate::request::{Error, Request};
+use crate::resource::Resource;
 
 /// Attempts of a request that fails for a transient reason.
 const ATTEMPTS: u32 = 6;
@@ -157,13 +159,30 @@ pub fn answered(action: Action, answer: Answer) -> Event {
     }
 }
 
-/// The answer to a write that names its object by its UID: a conflict means that another object has its name.
-fn answer_of(response: &Response) -> Answer {
-    match response {
-        Ok(_) => Answer::Done,
-        Err(e) if e.is_not_found() || e.is_conflict() => Answer::Superseded,
-        Err(e) => Answer::Failed(e.to_string()),
+/// Ends a write that names its object by its UID and was not carried out.
+///
+/// A 404 may come from a proxy, and a conflict need not mean another UID: a webhook or a busy store answers it as well. The
+/// engine repeats what failed and does not repeat what is superseded, so neither is believed before a list shows that the
+/// object is gone.
+fn not_written(
+    error: &Error,
+    (resource, namespace, name): (Resource, &str, &str),
+    uid: String,
+    then: impl FnOnce(Answer) -> Step + Send + 'static,
+) -> Step {
+    let failed = Answer::Failed(error.to_string());
+    if !is_doubtful(error) {
+        return then(failed);
     }
+    retry(Request::find(resource, namespace, name), move |response| match response {
+        Ok(found) if json::uid(&found) != uid => then(Answer::Superseded),
+        Ok(_) | Err(_) => then(failed),
+    })
+}
+
+/// Whether an error may say that the object of a write is gone.
+const fn is_doubtful(error: &Error) -> bool {
+    error.is_not_found() || error.is_conflict()
 }
 
 /// Sends a request once.

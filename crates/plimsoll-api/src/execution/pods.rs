@@ -7,10 +7,11 @@ use plimsoll_state::{Answer, Time};
 use serde_json::{Value, json};
 
 use super::{
-    BACKOFF, CONFLICTS, Outcome, Response, Step, answer_of, answered, retry, retry_known, retry_write,
+    BACKOFF, CONFLICTS, Outcome, Response, Step, answered, is_doubtful, not_written, retry, retry_known,
+    retry_write,
 };
 use crate::event::{EventRecord, ObjectReference};
-use crate::request::{PatchKind, Request};
+use crate::request::{Error, PatchKind, Request};
 use crate::resource::PODS;
 use crate::{json, timestamp};
 
@@ -93,11 +94,13 @@ pub(super) fn begin(action: SchedulerAction, now: Time) -> Step {
                 status["nominatedNodeName"] = if node.is_empty() { Value::Null } else { json!(node) };
             }
             let request = patch_status(pod, PatchKind::Strategic, &status);
-            retry(request, move |response| ended(action, &response, Vec::new()))
+            let pod = pod.clone();
+            retry(request, move |response| end(action, &pod, response, Vec::new()))
         }
         SchedulerAction::ClearNomination { pod } => {
             let request = patch_status(pod, PatchKind::Merge, &json!({"nominatedNodeName": null}));
-            retry(request, move |response| ended(action, &response, Vec::new()))
+            let pod = pod.clone();
+            retry(request, move |response| end(action, &pod, response, Vec::new()))
         }
         SchedulerAction::Preempt { victim, message, .. } => {
             let status = json!({"conditions": [{
@@ -105,13 +108,17 @@ pub(super) fn begin(action: SchedulerAction, now: Time) -> Step {
                 "message": message, "lastProbeTime": null, "lastTransitionTime": since,
             }]});
             let delete = Request::delete(PODS, &victim.namespace, &victim.name, &victim.uid);
+            let mark = patch_status(victim, PatchKind::Strategic, &status);
+            let victim = victim.clone();
             // The deletion decides, whatever became of the condition.
-            retry(patch_status(victim, PatchKind::Strategic, &status), move |marked| {
-                let failures = match answer_of(&marked) {
-                    Answer::Failed(why) => vec![format!("setting the condition DisruptionTarget: {why}")],
-                    Answer::Done | Answer::Superseded => Vec::new(),
+            retry(mark, move |marked| {
+                let failures = match marked {
+                    Err(e) if !is_doubtful(&e) => {
+                        vec![format!("setting the condition DisruptionTarget: {e}")]
+                    }
+                    Ok(_) | Err(_) => Vec::new(),
                 };
-                retry(delete, move |response| ended(action, &response, failures))
+                retry(delete, move |response| end(action, &victim, response, failures))
             })
         }
         SchedulerAction::Bind { .. }
@@ -122,9 +129,15 @@ pub(super) fn begin(action: SchedulerAction, now: Time) -> Step {
     }
 }
 
-fn ended(action: SchedulerAction, response: &Response, failures: Vec<String>) -> Step {
-    let answer = answered(Action::Scheduler(action), answer_of(response));
-    Step::Done(Box::new(Outcome { answers: vec![answer], failures, ..Outcome::default() }))
+fn end(action: SchedulerAction, pod: &PodRef, response: Response, failures: Vec<String>) -> Step {
+    let done = move |answer| {
+        let answers = vec![answered(Action::Scheduler(action), answer)];
+        Step::Done(Box::new(Outcome { answers, failures, ..Outcome::default() }))
+    };
+    match response {
+        Ok(_) => done(Answer::Done),
+        Err(e) => not_written(&e, (PODS, &pod.namespace, &pod.name), pod.uid.clone(), done),
+    }
 }
 
 /// Terminates a pod that waits for a node on which it can never start (Kueue's node controller,
@@ -141,13 +154,19 @@ fn fail_if_it_waits(pod: PodRef, now: Time, left: u32) -> Step {
         Ok(found) if json::uid(&found) == pod.uid && waits(&found) => {
             let request = fail_request(&pod, json::version(&found), now);
             retry(request, move |response| match response {
+                Ok(_) => failed_pod(&pod, Answer::Done),
                 Err(e) if e.is_conflict() => fail_if_it_waits(pod, now, left - 1),
-                response => failed_pod(&pod, answer_of(&response)),
+                Err(e) => not_failed(pod, &e),
             })
         }
         Ok(_) => failed_pod(&pod, Answer::Superseded),
-        Err(e) => failed_pod(&pod, answer_of(&Err(e))),
+        Err(e) => not_failed(pod, &e),
     })
+}
+
+fn not_failed(pod: PodRef, error: &Error) -> Step {
+    let PodRef { uid, namespace, name } = pod.clone();
+    not_written(error, (PODS, &namespace, &name), uid, move |answer| failed_pod(&pod, answer))
 }
 
 fn waits(pod: &Value) -> bool {

@@ -4,8 +4,6 @@ use plimsoll_state::model::AllocatedDevice;
 use serde_json::json;
 
 use super::*;
-use crate::json;
-use crate::resource::Resource;
 
 const NOW: Time = Time::from_seconds(1_700_000_000);
 
@@ -148,13 +146,59 @@ fn transient_failures_are_retried_with_growing_pauses() {
     let pauses: Vec<&String> = log.iter().filter(|l| l.ends_with("ms")).collect();
     assert_eq!(pauses, ["50 ms", "1000 ms", "5000 ms", "400 ms", "800 ms"]);
     assert_eq!((log.len(), answer(outcome)), (11, Answer::Failed("busy".into())));
-    for (response, want) in [
-        (Ok(Value::Null), Answer::Done),
-        (Err(status(404)), Answer::Superseded),
-        (Err(status(409)), Answer::Superseded),
-        (Err(status(403)), Answer::Failed("code 403".into())),
-    ] {
+    for (response, want) in
+        [(Ok(Value::Null), Answer::Done), (Err(status(403)), Answer::Failed("code 403".into()))]
+    {
         assert_eq!(answer(run(action(), None, [response]).1), want);
+    }
+}
+
+/// What counts as superseded is not asked for again: a preemptor would wait for ever for a victim that stays.
+#[test]
+fn a_write_is_superseded_only_when_its_object_is_gone() {
+    let key = WorkloadKey { namespace: "ns".into(), name: "p".into() };
+    let preempt = SchedulerAction::Preempt { victim: pod(), preemptor: pod(), message: String::new() };
+    let why = SchedulerAction::Unschedulable {
+        pod: pod(),
+        reason: plimsoll_scheduler::FailureReason::Unschedulable,
+        message: String::new(),
+        nominated_node: None,
+    };
+    let PodRef { uid, namespace, name } = pod();
+    let all = [
+        // How many responses come before the one that decides.
+        (Action::Scheduler(preempt), "pods", 1),
+        (Action::Scheduler(why), "pods", 0),
+        (Action::Scheduler(SchedulerAction::ClearNomination { pod: pod() }), "pods", 0),
+        (Action::Queueing(QueueAction::FailPod { namespace, name, uid }), "pods", 1),
+        (Action::Queueing(QueueAction::DeactivateWorkload { key, uid: "u".into() }), "workloads", 0),
+    ];
+    let object = |uid: &str| Ok(json!({"metadata": {"uid": uid, "resourceVersion": "3"}}));
+    for (action, resource, before) in all {
+        for (found, gone) in [
+            (Ok(Value::Null), true),
+            (object("other"), true),
+            (object("u"), false),
+            (Err(status(403)), false),
+            (Err(status(404)), false),
+        ] {
+            // A conflict of the last one reads the pod again.
+            let reads = matches!(action, Action::Queueing(QueueAction::FailPod { .. }));
+            for code in if reads { vec![404] } else { vec![404, 409] } {
+                let first = (0..before).map(|_| object("u"));
+                let responses = first.chain([Err(status(code)), found.clone()]);
+                let (log, outcome) = run(action.clone(), None, responses);
+                assert_eq!(log.last().unwrap(), &format!("find {resource}/p"), "{action:?}");
+                let answer = match &outcome.answers[..] {
+                    [Event::Scheduler(SchedulerEvent::Answered { answer, .. })]
+                    | [Event::Queueing(QueueEvent::Answered { answer, .. })] => answer.clone(),
+                    other => panic!("{other:?}"),
+                };
+                let failed = Answer::Failed(format!("code {code}"));
+                assert_eq!(answer, if gone { Answer::Superseded } else { failed }, "{action:?}");
+                assert!(outcome.failures.is_empty());
+            }
+        }
     }
 }
 

@@ -6,10 +6,11 @@ use plimsoll_engine::{Action, Event};
 use plimsoll_queueing::{
     Action as QueueAction, Event as QueueEvent, KubernetesEvent, WorkloadKey, WorkloadUpdate,
 };
+use plimsoll_state::Answer;
 use serde_json::{Value, json};
 
 use super::{
-    BACKOFF, CONFLICTS, Outcome, Response, Step, answer_of, answered, retry, retry_known, retry_write,
+    BACKOFF, CONFLICTS, Outcome, Response, Step, answered, not_written, retry, retry_known, retry_write,
 };
 use crate::event::{EventRecord, ObjectReference};
 use crate::json;
@@ -112,13 +113,18 @@ pub(super) fn deactivate(key: WorkloadKey, uid: String) -> Step {
     let body = json!({"metadata": {"uid": uid}, "spec": {"active": false}});
     let request = Request::patch(WORKLOADS, &key.namespace, &key.name, "", PatchKind::Merge, body);
     retry(request, move |response| {
-        let answer = answer_of(&response);
-        let action = Action::Queueing(QueueAction::DeactivateWorkload { key, uid });
-        Step::Done(Box::new(Outcome {
-            answers: vec![answered(action, answer)],
-            workload: response.ok(),
-            ..Outcome::default()
-        }))
+        let action = QueueAction::DeactivateWorkload { key: key.clone(), uid: uid.clone() };
+        let done = move |answer, workload| {
+            let answers = vec![answered(Action::Queueing(action), answer)];
+            Step::Done(Box::new(Outcome { answers, workload, ..Outcome::default() }))
+        };
+        match response {
+            Ok(workload) => done(Answer::Done, Some(workload)),
+            Err(e) => {
+                let object = (WORKLOADS, &*key.namespace, &*key.name);
+                not_written(&e, object, uid, move |answer| done(answer, None))
+            }
+        }
     })
 }
 
