@@ -13,8 +13,8 @@ use plimsoll_state::ObjectEvent;
 use proptest::prelude::*;
 
 use crate::Event;
-use crate::testing::{Fixture, pod, pod_set, spec};
-use plimsoll_queueing::cond;
+use crate::testing::{Fixture, cluster_queue, pod, pod_set, spec};
+use plimsoll_queueing::{QueueingStrategy, cond};
 use plimsoll_state::model::{Pod, PodSpec, Resources};
 use plimsoll_state::time::Duration;
 
@@ -41,6 +41,25 @@ fn a_gang_without_room_waits_whole_and_quota_alone_would_start_half_of_it() {
         );
         w.node("c", 2);
         assert_eq!((w.bound.len(), w.stuck.len()), (6, 0));
+    }
+}
+
+/// The head of a StrictFIFO queue waits for nodes, too, and is never inadmissible.
+#[test]
+fn heads_are_tried_again_when_a_pod_that_no_queue_manages_leaves_its_node() {
+    for strategy in [QueueingStrategy::BestEffortFifo, QueueingStrategy::StrictFifo] {
+        let mut queue = cluster_queue("c", &[("f", 1_000_000)]);
+        queue.strategy = strategy;
+        let mut w = Fixture::with_queues(true, plimsoll_queueing::Config::default(), &[queue]);
+        w.node("a", 2);
+        let mut other = Pod { workload: String::new(), pod_set: String::new(), ..pod("other", 0, &spec(1)) };
+        other.spec.node_name = "a".into();
+        w.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(other))));
+        w.submit("gang", 2, 1);
+        assert_eq!(w.reason("gang").0, "WaitingForNodes");
+        w.events.push(Event::Object(ObjectEvent::PodDelete("other-0".into())));
+        w.run();
+        assert_eq!(w.bound.len(), 2, "{strategy:?}");
     }
 }
 

@@ -110,10 +110,16 @@ impl Queueing {
         stale
     }
 
-    /// Places are claimed no longer: workloads that wait for nodes are tried again.
+    /// There is more capacity on nodes, or places are claimed no longer: workloads that wait for nodes are tried again.
     pub(super) fn requeue_awaiting_nodes(&mut self) {
         let waiting = std::mem::take(&mut self.joint.awaiting_nodes);
-        self.dirty.inadmissible.extend(waiting);
+        self.requeue_waiting(waiting);
+    }
+
+    /// Tries workloads of these ClusterQueues again: those that are inadmissible, and the heads of StrictFIFO, which never are.
+    pub(super) fn requeue_waiting(&mut self, queues: BTreeSet<ClusterQueueId>) {
+        queues.iter().for_each(|&cq| self.due.tree_of(cq));
+        self.dirty.inadmissible.extend(queues);
     }
 }
 

@@ -281,11 +281,10 @@ impl Queueing {
         }
         if nodes.take_pods_came() {
             let waiting = std::mem::take(&mut self.joint.awaiting_pods);
-            self.dirty.inadmissible.extend(waiting);
+            self.requeue_waiting(waiting);
         }
         if nodes.take_freed() {
-            let waiting = std::mem::take(&mut self.joint.awaiting_nodes);
-            self.dirty.inadmissible.extend(waiting);
+            self.requeue_awaiting_nodes();
         }
     }
 
