@@ -85,7 +85,7 @@ fn device_value(expression: &str, driver: &str, device: &Device) -> Evaluated {
         AttributeValue::Version(s) => semver(s),
     };
     let attributes = device.attributes.iter().map(|(n, v)| (n.clone(), attribute(v)));
-    let capacity = device.capacity.iter().map(|(n, v)| (n.clone(), quantity(v)));
+    let capacity = device.capacity.iter().map(|(n, v)| (n.clone(), quantity(&v.text)));
     Ok(from_entries([
         ("driver".to_owned(), Value::from(driver)),
         ("allowMultipleAllocations".to_owned(), Value::Bool(false)),
@@ -151,6 +151,7 @@ impl DeviceSelector for CelSelector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_state::model::DeviceCapacity;
 
     #[test]
     fn expensive_expressions_are_refused() {
@@ -195,7 +196,8 @@ mod tests {
         device.attributes.insert("gen".into(), AttributeValue::Int(4));
         device.attributes.insert("fw".into(), AttributeValue::Version("1.10.1".into()));
         device.attributes.insert("other.example/model".into(), AttributeValue::Text("k2".into()));
-        device.capacity.insert("memory".into(), "80Gi".into());
+        let capacity = DeviceCapacity { text: "80Gi".into(), ..DeviceCapacity::default() };
+        device.capacity.insert("memory".into(), capacity);
         let cases = [
             (r#"device.driver == "x.example""#, Ok(true)),
             (r#"device.attributes["x.example"].gen >= 4"#, Ok(true)),

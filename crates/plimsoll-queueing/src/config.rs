@@ -109,11 +109,12 @@ impl CustomLabel {
 }
 
 impl Config {
-    /// Resources that count counters of devices: bytes, so that their amounts are written in binary form (Kueue
-    /// `CounterBasedResourceNames`).
+    /// Resources that count counters or capacities of devices: bytes, so that their amounts are written in binary form
+    /// (Kueue `CounterBasedResourceNames`, `CapacityBasedResourceNames`).
     pub fn byte_counters(&self) -> impl Iterator<Item = &str> {
         let on = self.gates.device_quota;
-        self.device_mappings.iter().filter(move |m| on && !m.counters.is_empty()).map(|m| &*m.resource)
+        let has_sources = |m: &&DeviceMapping| !m.counters.is_empty() || !m.capacities.is_empty();
+        self.device_mappings.iter().filter(move |m| on && has_sources(m)).map(|m| &*m.resource)
     }
 
     /// Whether the resource is one of [`Config::byte_counters`].
@@ -130,13 +131,15 @@ pub struct DeviceMapping {
     /// DeviceClasses.
     pub classes: Vec<String>,
     /// Counters whose amounts count instead of the number of devices.
-    pub counters: Vec<CounterSource>,
+    pub counters: Vec<DeviceSource>,
+    /// Capacities whose shares count instead of the number of devices.
+    pub capacities: Vec<DeviceSource>,
 }
 
-/// A counter of partitionable devices.
+/// A counter of partitionable devices, or a capacity of devices that are shared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CounterSource {
-    /// Name of the counter, in any counter set.
+pub struct DeviceSource {
+    /// Name of the counter, in any counter set; or of the capacity.
     pub name: String,
     /// Driver that publishes the devices.
     pub driver: String,
@@ -270,6 +273,8 @@ pub struct Gates {
     pub device_extended: bool,
     /// `KueueDRAIntegrationPartitionableDevices`.
     pub device_counters: bool,
+    /// `KueueDRAIntegrationConsumableCapacity`.
+    pub device_capacities: bool,
 }
 
 impl Default for Gates {
@@ -305,6 +310,7 @@ impl Default for Gates {
             device_refusal: true,
             device_extended: true,
             device_counters: true,
+            device_capacities: false,
         }
     }
 }

@@ -75,8 +75,8 @@ mod update;
 mod visibility;
 
 pub use config::{
-    AdmissionFairSharing, Config, CounterSource, CustomLabel, DeviceMapping, FairSharing, FairStrategy,
-    Gates, LabelSource, LocalQueueMetrics, OVERTAKING, Transformation, WaitForPodsReady,
+    AdmissionFairSharing, Config, CustomLabel, DeviceMapping, DeviceSource, FairSharing, FairStrategy, Gates,
+    LabelSource, LocalQueueMetrics, OVERTAKING, Transformation, WaitForPodsReady,
 };
 pub use dependencies::DEPENDENCIES_MET;
 pub use dra::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};

@@ -6,12 +6,12 @@ use super::selector::node_selector;
 use super::{Result, bad, decode, names, owners, required};
 use crate::Quantity;
 use crate::lean::device as lean;
-use crate::lean::meta::Map;
+use crate::lean::meta::{Map, RawQuantity};
 use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::{
-    AllocatedDevice, AttributeValue, Counters, Device, DeviceAllocation, DeviceAlternative, DeviceClass,
-    DeviceConstraint, DeviceCount, DeviceRequest, DeviceTaint, DeviceToleration, Reach, ResourceClaim,
-    ResourceSlice,
+    AllocatedDevice, AttributeValue, CapacityRequestPolicy, CapacityRequestRange, Counters, Device,
+    DeviceAllocation, DeviceAlternative, DeviceCapacity, DeviceClass, DeviceConstraint, DeviceCount,
+    DeviceRequest, DeviceTaint, DeviceToleration, Reach, ResourceClaim, ResourceSlice,
 };
 
 /// Marks claims that schedulers make for extended resources (`resourceapi.ExtendedResourceClaimAnnotation`).
@@ -45,16 +45,41 @@ fn reach(
     selector.map(|s| node_selector("nodeSelector", s).map(Reach::Selected)).transpose()
 }
 
+/// A quantity in billionths.
+pub(crate) fn nanos(field: &str, text: &str) -> Result<i128> {
+    match text.parse::<Quantity>() {
+        Ok(q) => Ok(q.nanos()),
+        Err(e) => bad(field.to_owned(), format!("Invalid value: {text:?}: {e}")),
+    }
+}
+
 fn counters(field: &str, raw: Map<lean::Counter>) -> Result<Counters> {
     let mut out = Counters::new();
     for (name, counter) in raw.unwrap_or_default() {
         let text = counter.value.map_or_else(|| "0".to_owned(), |q| q.0);
-        match text.parse::<Quantity>() {
-            Ok(q) => out.insert(name, q.nanos()),
-            Err(e) => return bad(format!("{field}[{name}]"), format!("Invalid value: {text:?}: {e}")),
-        };
+        let amount = nanos(&format!("{field}[{name}]"), &text)?;
+        out.insert(name, amount);
     }
     Ok(out)
+}
+
+fn capacity(name: &str, raw: lean::Capacity) -> Result<DeviceCapacity> {
+    let field = format!("spec.devices.capacity[{name}]");
+    let optional = |raw: Option<RawQuantity>| raw.map(|q| nanos(&field, &q.0)).transpose();
+    let text = raw.value.map_or_else(|| "0".to_owned(), |q| q.0);
+    let policy = raw.request_policy.map(|policy| {
+        let values = policy.valid_values.unwrap_or_default();
+        let range = policy.valid_range.map(|r| {
+            let (min, max, step) = (optional(r.min)?, optional(r.max)?, optional(r.step)?);
+            Ok(CapacityRequestRange { min, max, step })
+        });
+        Ok(Box::new(CapacityRequestPolicy {
+            default: optional(policy.default)?,
+            valid_values: values.iter().map(|q| nanos(&field, &q.0)).collect::<Result<_>>()?,
+            valid_range: range.transpose()?,
+        }))
+    });
+    Ok(DeviceCapacity { amount: nanos(&field, &text)?, text, policy: policy.transpose()? })
 }
 
 pub(crate) fn slice(bytes: &[u8]) -> Result<ResourceSlice> {
@@ -95,12 +120,12 @@ fn device(raw: lean::Device) -> Result<Device> {
         Ok(DeviceTaint { key: t.key, value: t.value, effect: Some(t.effect) })
     };
     let consumes = raw.consumes_counters.unwrap_or_default().into_iter();
-    let capacity = raw.capacity.unwrap_or_default().into_iter();
+    let capacities = raw.capacity.unwrap_or_default().into_iter();
     let attributes = raw.attributes.unwrap_or_default().into_iter();
     Ok(Device {
         name: raw.name.unwrap_or_default(),
         attributes: attributes.filter_map(|(n, v)| Some((n, attribute(v)?))).insert_each(),
-        capacity: capacity.filter_map(|(n, v)| Some((n, v.value?.0))).insert_each(),
+        capacity: capacities.map(|(n, v)| Ok((n.clone(), capacity(&n, v)?))).collect::<Result<_>>()?,
         taints: raw.taints.unwrap_or_default().into_iter().map(taint_of).collect::<Result<_>>()?,
         consumes: consumes
             .map(|c| {

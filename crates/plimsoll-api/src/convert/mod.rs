@@ -11,7 +11,7 @@ mod pod;
 mod selector;
 mod storage;
 
-pub(crate) use device::slice as resource_slice;
+pub(crate) use device::{nanos, slice as resource_slice};
 pub use node::node;
 pub use objects::cluster_object;
 pub use pod::{pod, pod_spec_from_value};

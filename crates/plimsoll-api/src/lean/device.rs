@@ -73,10 +73,33 @@ pub struct Counter {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+pub struct Capacity {
+    pub value: Option<RawQuantity>,
+    pub request_policy: Option<CapacityPolicy>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CapacityPolicy {
+    pub default: Option<RawQuantity>,
+    pub valid_values: Option<Vec<RawQuantity>>,
+    pub valid_range: Option<CapacityRange>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct CapacityRange {
+    pub min: Option<RawQuantity>,
+    pub max: Option<RawQuantity>,
+    pub step: Option<RawQuantity>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Device {
     pub name: Option<String>,
     pub attributes: Map<Attribute>,
-    pub capacity: Map<Counter>,
+    pub capacity: Map<Capacity>,
     pub taints: Option<Vec<super::node::Taint>>,
     pub consumes_counters: Option<Vec<Consumption>>,
     pub node_name: Option<String>,

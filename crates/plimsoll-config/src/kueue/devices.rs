@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_queueing::{CounterSource, DeviceMapping};
+use plimsoll_queueing::{DeviceMapping, DeviceSource};
 use plimsoll_state::DeviceSelector;
 
 use super::{Errors, FeatureGates, wire};
@@ -11,6 +11,8 @@ use plimsoll_api::device_cel::CelSelector;
 
 const FIELD: &str = "resources.deviceClassMappings";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+
+const IDENTIFIER: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
 
 fn is_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -56,11 +58,12 @@ pub(super) fn mappings(
         }
         seen.push(&mapping.name);
         class_names(mapping, &format!("{field}.deviceClassNames"), &mut classes, errors);
-        let counters = sources(&mapping.sources, &format!("{field}.sources"), gates, errors);
+        let (counters, capacities) = sources(&mapping.sources, &format!("{field}.sources"), gates, errors);
         out.push(DeviceMapping {
             resource: mapping.name.clone(),
             classes: mapping.device_class_names.clone(),
             counters,
+            capacities,
         });
     }
     out
@@ -109,15 +112,15 @@ fn sources(
     field: &str,
     gates: &FeatureGates,
     errors: &mut Errors,
-) -> Vec<CounterSource> {
-    let mut counters = Vec::new();
+) -> (Vec<DeviceSource>, Vec<DeviceSource>) {
+    let (mut counters, mut capacities) = (Vec::new(), Vec::new());
     for (i, source) in raw.iter().enumerate() {
         let at = format!("{field}[{i}]");
         let one = "exactly one source type must be set per entry";
         match (&source.counter, &source.capacity) {
             (None, None) => errors.add(&at, format!("Required value: {one}")),
             (Some(_), Some(_)) => errors.add(&at, format!("Invalid value: \"counter+capacity\": {one}")),
-            (None, Some(_)) => {
+            (None, Some(_)) if !gates.is_on("KueueDRAIntegrationConsumableCapacity") => {
                 let text = "capacity sources require KueueDRAIntegrationConsumableCapacity to be enabled";
                 errors.add(&format!("{at}.capacity"), format!("Invalid value: true: {text}"));
             }
@@ -125,7 +128,16 @@ fn sources(
                 let text = "counter sources require KueueDRAIntegrationPartitionableDevices to be enabled";
                 errors.add(&format!("{at}.counter"), format!("Invalid value: true: {text}"));
             }
-            (Some(counter), None) => counters.push(self::counter(counter, &format!("{at}.counter"), errors)),
+            (Some(raw), None) => {
+                let field = format!("{at}.counter");
+                label(&format!("{field}.name"), &raw.name, errors);
+                counters.push(self::source(raw, &field, errors));
+            }
+            (None, Some(raw)) => {
+                let field = format!("{at}.capacity");
+                qualified_name(&format!("{field}.name"), &raw.name, errors);
+                capacities.push(self::source(raw, &field, errors));
+            }
         }
     }
     let mixed = raw.iter().any(|s| s.counter.is_some()) && raw.iter().any(|s| s.capacity.is_some());
@@ -133,16 +145,52 @@ fn sources(
         let text = "cannot mix counter and capacity sources in the same mapping";
         errors.add(field, format!("Invalid value: {}: {text}", raw.len()));
     }
-    counters
+    (counters, capacities)
 }
 
-fn counter(raw: &wire::CounterSource, field: &str, errors: &mut Errors) -> CounterSource {
-    let required = "Required value";
-    if raw.name.is_empty() {
-        errors.add(&format!("{field}.name"), required);
-    } else if !is_label(&raw.name) {
-        errors.add(&format!("{field}.name"), format!("Invalid value: {:?}: {LABEL}", raw.name));
+fn label(field: &str, name: &str, errors: &mut Errors) {
+    if name.is_empty() {
+        errors.add(field, "Required value");
+    } else if !is_label(name) {
+        errors.add(field, format!("Invalid value: {name:?}: {LABEL}"));
     }
+}
+
+/// A C identifier, with a domain and a slash before it or without (`validateQualifiedName`). Names with several slashes
+/// are let through, as in Kueue.
+fn qualified_name(field: &str, name: &str, errors: &mut Errors) {
+    let (domain, id) = match name.split_once('/') {
+        Some((_, id)) if id.contains('/') => return,
+        Some((domain, id)) => (Some(domain), id),
+        None => (None, name),
+    };
+    if domain == Some("") {
+        errors.add(field, "Invalid value: \"\": the domain must not be empty");
+    }
+    if let Some(domain) = domain.filter(|d| !d.is_empty()) {
+        if domain.len() > 63 {
+            errors.add(field, "Too long: may not be more than 63 bytes");
+        }
+        if !is_subdomain(&domain.to_lowercase()) {
+            errors.add(field, format!("Invalid value: {domain:?}: {SUBDOMAIN}"));
+        }
+    }
+    if domain.is_some() && id.is_empty() {
+        errors.add(field, "Invalid value: \"\": the name must not be empty");
+        return;
+    }
+    if id.len() > 32 {
+        errors.add(field, "Too long: may not be more than 32 bytes");
+    }
+    let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    if id.is_empty() || !id.bytes().all(inner) || id.starts_with(|c: char| c.is_ascii_digit()) {
+        errors.add(field, format!("Invalid value: {id:?}: {IDENTIFIER}"));
+    }
+}
+
+/// Driver and selector (`validateDeviceClassSource`).
+fn source(raw: &wire::NamedSource, field: &str, errors: &mut Errors) -> DeviceSource {
+    let required = "Required value";
     let driver = format!("{field}.driver");
     if raw.driver.is_empty() {
         errors.add(&driver, required);
@@ -158,7 +206,7 @@ fn counter(raw: &wire::CounterSource, field: &str, errors: &mut Errors) -> Count
     } else if let Err(e) = CelSelector::default().check(selector) {
         errors.add(&at, format!("Invalid value: {selector:?}: CEL compilation failed: {e}"));
     }
-    CounterSource { name: raw.name.clone(), driver: raw.driver.clone(), selector: selector.to_owned() }
+    DeviceSource { name: raw.name.clone(), driver: raw.driver.clone(), selector: selector.to_owned() }
 }
 
 #[cfg(test)]
@@ -194,6 +242,27 @@ mod tests {
         assert!(with(&format!("{}, {}", of("x", "m"), of("z", "k"))).is_ok());
         let twice = with(&format!("{}, {}", of("x", "m"), of("z", "m"))).expect_err("twice");
         assert!(twice.contains("device class already has a counter source for counter \"m\""), "{twice}");
+        let shares = |name: &str| {
+            let mapping = format!(
+                "{{name: mem, deviceClassNames: [c], sources: [{{capacity: {{name: {name}, driver: d, {selector}}}}}]}}"
+            );
+            gated("KueueDRAIntegrationConsumableCapacity: true", &mapping)
+        };
+        for name in ["memory", "gpu.example.com/Memory_2"] {
+            let found = shares(name).expect(name);
+            assert_eq!((found[0].capacities[0].name.as_str(), found[0].counters.len()), (name, 0));
+        }
+        for (name, want) in [
+            ("2nd", "sources[0].capacity.name: Invalid value: \"2nd\": a valid C identifier"),
+            ("a-b", "sources[0].capacity.name: Invalid value: \"a-b\": a valid C identifier"),
+            ("''", "sources[0].capacity.name: Invalid value: \"\": a valid C identifier"),
+            ("/a", "sources[0].capacity.name: Invalid value: \"\": the domain must not be empty"),
+            ("d/", "sources[0].capacity.name: Invalid value: \"\": the name must not be empty"),
+            ("-/a", "sources[0].capacity.name: Invalid value: \"-\": a lowercase RFC 1123 subdomain"),
+        ] {
+            let error = shares(name).expect_err(name);
+            assert!(error.contains(want), "{name}: {error}");
+        }
     }
 
     #[test]

@@ -100,7 +100,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("ConcurrentAdmission", false, Fixed),
     ("TASRespectNodeAffinityPreferred", false, Works),
     ("MultiKueueManagerQuotaAutomation", false, Fixed),
-    ("KueueDRAIntegrationConsumableCapacity", false, Fixed),
+    ("KueueDRAIntegrationConsumableCapacity", false, Works),
     ("SchedulerLibraryIntegration", false, Fixed),
     ("PrioritizePreemptorWorkloads", false, Works),
 ];
@@ -205,6 +205,7 @@ fn set_engine(gates: &mut Gates, name: &str, on: bool) {
         "FlavorFungibility" => gates.flavor_fungibility = on,
         "FlavorFungibilityPreserveScanProgress" => gates.preserve_scan_progress = on,
         "KueueDRAIntegration" => gates.device_quota = on,
+        "KueueDRAIntegrationConsumableCapacity" => gates.device_capacities = on,
         "KueueDRAIntegrationExtendedResource" => gates.device_extended = on,
         "KueueDRAIntegrationPartitionableDevices" => gates.device_counters = on,
         "KueueDRARejectWorkloadsWhenDRADisabled" => gates.device_refusal = on,

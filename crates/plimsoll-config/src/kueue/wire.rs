@@ -116,14 +116,14 @@ pub(super) struct DeviceClassMapping {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct DeviceSource {
-    pub(super) counter: Option<CounterSource>,
-    /// Refused, whatever it says.
-    pub(super) capacity: Option<Value>,
+    pub(super) counter: Option<NamedSource>,
+    pub(super) capacity: Option<NamedSource>,
 }
 
+/// `DeviceClassCounterSource` or `DeviceClassCapacitySource`.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub(super) struct CounterSource {
+pub(super) struct NamedSource {
     pub(super) name: String,
     pub(super) driver: String,
     pub(super) device_selector: DeviceSelector,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::mappings::{counters_of, mapped};
+use super::mappings::{capacities_of, counters_of, mapped};
 use super::problem::quoted;
 use super::{Extra, QuotaDeviceClass};
 use crate::config::Config;
@@ -53,9 +53,16 @@ pub(super) fn charge(
         }
         for (name, (at, amount)) in init {
             let Some(class) = class_of(classes, &name) else { continue };
-            if counters_of(config, &class.name).next().is_some() {
+            let instead = if counters_of(config, &class.name).next().is_some() {
+                "counters configured; use ResourceClaimTemplates with CEL selectors for counter-based quota"
+            } else if capacities_of(config, &class.name).next().is_some() {
+                "capacity sources configured; use ResourceClaimTemplates with capacity.requests for capacity-based quota"
+            } else {
+                ""
+            };
+            if !instead.is_empty() {
                 problems.push(format!(
-                    "{at}: Invalid value: {}: extended resource {name} resolves to DeviceClass {} with counters configured; use ResourceClaimTemplates with CEL selectors for counter-based quota",
+                    "{at}: Invalid value: {}: extended resource {name} resolves to DeviceClass {} with {instead}",
                     quoted(&name),
                     class.name
                 ));

@@ -1,15 +1,34 @@
-//! Which resource and which counters the configuration maps a DeviceClass to.
+//! Which resource, counters and capacities the configuration maps a DeviceClass to.
 
-use crate::config::{Config, CounterSource};
+use crate::config::{Config, DeviceMapping, DeviceSource};
 
-/// Where a class's devices are counted by what they take: all counters configured for it.
+fn mappings_of<'a>(config: &'a Config, class: &'a str) -> impl Iterator<Item = &'a DeviceMapping> {
+    config.device_mappings.iter().filter(move |m| m.classes.iter().any(|c| c == class))
+}
+
+/// The counters by which a class's devices are counted, each with the quota resource.
 pub(super) fn counters_of<'a>(
     config: &'a Config,
     class: &'a str,
-) -> impl Iterator<Item = (&'a str, &'a CounterSource)> {
-    let mappings = config.device_mappings.iter().filter(move |m| m.classes.iter().any(|c| c == class));
+) -> impl Iterator<Item = (&'a str, &'a DeviceSource)> {
     let on = config.gates.device_counters;
-    mappings.filter(move |_| on).flat_map(|m| m.counters.iter().map(|c| (m.resource.as_str(), c)))
+    let mappings = mappings_of(config, class).filter(move |_| on);
+    mappings.flat_map(|m| m.counters.iter().map(|c| (m.resource.as_str(), c)))
+}
+
+/// The capacities by whose shares a class's devices are counted, each with the quota resource.
+pub(super) fn capacities_of<'a>(
+    config: &'a Config,
+    class: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a DeviceSource)> {
+    let on = config.gates.device_capacities;
+    let mappings = mappings_of(config, class).filter(move |_| on);
+    mappings.flat_map(|m| m.capacities.iter().map(|c| (m.resource.as_str(), c)))
+}
+
+/// Counters and capacities of a class.
+pub(super) fn sources_of<'a>(config: &'a Config, class: &'a str) -> impl Iterator<Item = &'a DeviceSource> {
+    counters_of(config, class).chain(capacities_of(config, class)).map(|(_, source)| source)
 }
 
 /// The resource that a class is mapped to.

@@ -2,15 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::mappings::counters_of;
+use super::mappings::sources_of;
 use super::problem::{Problem, quoted};
 use super::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};
-use crate::config::{Config, CounterSource};
+use crate::config::{Config, DeviceSource};
 use crate::requests::aggregate;
 use plimsoll_state::model::{Device, ResourceSlice};
-
-/// A billion billionths are one.
-const NANO: i128 = 1_000_000_000;
 
 /// What there is, and the language of selectors.
 pub(super) struct Matcher<'a> {
@@ -125,14 +122,14 @@ impl<'a> Matcher<'a> {
         problems
     }
 
-    /// All devices, or those of the drivers whose counters are configured for all of these classes.
+    /// All devices, or those of the configured drivers when all of these classes have counters or capacities.
     fn candidates(&self, classes: &[&str]) -> Vec<(&'a str, &'a Device)> {
-        let counted = |class: &&str| counters_of(self.config, class).next().is_some();
+        let counted = |class: &&str| sources_of(self.config, class).next().is_some();
         let only_counted = classes.iter().all(counted);
         let drivers: BTreeSet<&str> = classes
             .iter()
-            .flat_map(|c| counters_of(self.config, c))
-            .map(|(_, counter)| counter.driver.as_str())
+            .flat_map(|c| sources_of(self.config, c))
+            .map(|source| source.driver.as_str())
             .collect();
         let slices = self.slices.values().filter(|s| !only_counted || drivers.contains(s.driver.as_str()));
         slices.flat_map(|s| s.devices.iter().map(|d| (s.driver.as_str(), d))).collect()
@@ -164,54 +161,34 @@ impl<'a> Matcher<'a> {
         Ok(found)
     }
 
-    /// The most that a device takes of a counter which a request may be given; whole units, rounded up.
-    pub(super) fn most_taken(
+    /// The devices that a request may be given, of those that a counter or capacity is about.
+    pub(super) fn fitting(
         &self,
         path: &str,
         class: &str,
         selectors: &[String],
-        counter: &CounterSource,
-        wanted: i64,
-    ) -> Result<i64, Problem> {
+        source: &DeviceSource,
+    ) -> Result<Vec<&'a Device>, Problem> {
         let class = self.class(class, path)?;
-        let missing = |text: String| Problem::Missing(path.to_owned(), text);
-        let (mut matching, mut most) = (0_i64, None);
-        for device in self.complete(&counter.driver) {
-            let scope = [std::slice::from_ref(&counter.selector), class, selectors];
+        let mut out = Vec::new();
+        for device in self.complete(&source.driver) {
+            let scope = [std::slice::from_ref(&source.selector), class, selectors];
             let what = ["deviceSelector", "DeviceClass selector", "request selector"];
             let mut fits = true;
             for (list, what) in scope.iter().zip(what) {
-                fits = self.all(list, &counter.driver, device).map_err(|e| {
-                    missing(format!("CEL evaluation error in {what} for device {}: {e}", device.name))
+                fits = self.all(list, &source.driver, device).map_err(|e| {
+                    let text = format!("CEL evaluation error in {what} for device {}: {e}", device.name);
+                    Problem::Missing(path.to_owned(), text)
                 })?;
                 if !fits {
                     break;
                 }
             }
             if fits {
-                matching += 1;
-                most = device
-                    .consumes
-                    .iter()
-                    .filter_map(|(_, c)| c.get(&counter.name))
-                    .copied()
-                    .chain(most)
-                    .max();
+                out.push(device);
             }
         }
-        if matching < wanted {
-            return Err(missing(format!(
-                "insufficient matching devices for counter driver: {matching} device(s) match but {wanted} requested"
-            )));
-        }
-        let Some(nanos) = most else {
-            let name = quoted(&counter.name);
-            return Err(missing(format!(
-                "matched devices have no consumesCounters entry for counter {name}"
-            )));
-        };
-        let whole = nanos.max(0) / NANO + i128::from(nanos.max(0) % NANO > 0);
-        Ok(i64::try_from(whole).unwrap_or(i64::MAX))
+        Ok(out)
     }
 
     /// Devices of a driver's pools whose newest generation has been published whole.

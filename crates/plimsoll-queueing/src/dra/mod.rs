@@ -1,9 +1,10 @@
 //! Quota for devices (Kueue KEP-2941): what the claims of a workload's pods count as.
 //!
 //! Claims come from ResourceClaimTemplates; their requests for devices of a class count as the resource that the
-//! configuration maps the class to, or as what the devices take of a counter. Extended resources that a class stands for
+//! configuration maps the class to, as what the devices take of a counter, or as shares of a capacity. Extended resources that a class stands for
 //! count as devices of it. What can't be resolved keeps the workload out of the queues until something changes.
 
+mod capacity;
 mod charge;
 mod extended;
 mod mappings;
@@ -28,6 +29,7 @@ pub(crate) use charge::{Charge, apply};
 use charge::{Extra, Unresolved};
 use plimsoll_state::model::{PodClaimSource, PodSpec, ResourceSlice};
 use plimsoll_state::time::Time;
+use templates::Counted;
 
 /// How many devices a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +57,8 @@ pub enum ClaimRequest {
         selectors: Vec<String>,
         /// How many.
         count: ClaimCount,
+        /// The shares asked for of capacities (`capacity.requests`), in billionths.
+        capacity: BTreeMap<String, i128>,
         /// For administration, which takes nothing away from others.
         admin: bool,
     },
@@ -167,11 +171,12 @@ impl Devices {
             });
         }
         let mut extras = vec![Extra::default(); wl.pod_sets.len()];
-        let done = self.charge_claims(wl, config, false, &mut extras).and_then(|()| {
+        let done = self.charge_claims(wl, config, Counted::Devices, &mut extras).and_then(|()| {
             if gates.device_extended {
                 extended::charge(&self.classes, specs, config, &mut extras)?;
             }
-            if gates.device_counters { self.charge_claims(wl, config, true, &mut extras) } else { Ok(()) }
+            self.charge_claims(wl, config, Counted::Counters, &mut extras)?;
+            self.charge_claims(wl, config, Counted::Capacities, &mut extras)
         });
         match done {
             Ok(()) if extras.iter().all(|e| *e == Extra::default()) => Ok(Vec::new()),

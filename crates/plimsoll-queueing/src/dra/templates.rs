@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::mappings::{counters_of, mapped};
+use super::capacity;
+use super::mappings::{capacities_of, counters_of, mapped, sources_of};
 use super::matching::Matcher;
 use super::problem::{Problem, quoted};
 use super::{ClaimCount, ClaimRequest, ClaimTemplate, Devices, Extra};
-use crate::config::Config;
+use crate::config::{Config, DeviceSource};
 use crate::model::Workload;
-use plimsoll_state::model::{PodClaimSource, Resources};
+use plimsoll_state::model::{Device, PodClaimSource, Resources};
 
 type Sum = Result<Resources, Vec<Problem>>;
 
@@ -19,15 +20,28 @@ pub(super) struct Resolved {
     devices: Sum,
     /// What the devices take of counters.
     counters: Sum,
+    /// What the requests get of capacities.
+    capacities: Sum,
+}
+
+/// By what a template is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counted {
+    /// The number of devices.
+    Devices,
+    /// What the devices take of counters (gate `KueueDRAIntegrationPartitionableDevices`).
+    Counters,
+    /// Shares of the devices' capacities (gate `KueueDRAIntegrationConsumableCapacity`).
+    Capacities,
 }
 
 impl Devices {
-    /// Charges the claims of a workload: their devices, or with `counters` what those take of counters.
+    /// Charges the claims of a workload.
     pub(super) fn charge_claims(
         &mut self,
         wl: &Workload,
         config: &Config,
-        counters: bool,
+        counted: Counted,
         extras: &mut [Extra],
     ) -> Result<(), Vec<String>> {
         for (i, (podset, extra)) in wl.pod_sets.iter().zip(extras).enumerate() {
@@ -41,10 +55,10 @@ impl Devices {
                         podset.name
                     )]);
                 };
-                let (sum, named) = if counters {
-                    (&resolved.counters, String::new())
-                } else {
-                    (&resolved.devices, format!("ResourceClaimTemplate {name}: "))
+                let (sum, named) = match counted {
+                    Counted::Devices => (&resolved.devices, format!("ResourceClaimTemplate {name}: ")),
+                    Counted::Counters => (&resolved.counters, String::new()),
+                    Counted::Capacities => (&resolved.capacities, String::new()),
                 };
                 match sum {
                     Ok(amounts) => {
@@ -70,6 +84,7 @@ impl Devices {
             let resolved = Resolved {
                 devices: devices(template, &matcher, config),
                 counters: taken(template, &matcher, config),
+                capacities: shares(template, &matcher, config),
             };
             self.resolved.insert(key.clone(), resolved);
         }
@@ -99,7 +114,7 @@ fn per_class<'a>(
                 let text = "Exactly must be set if FirstAvailable is nil";
                 return Err(Problem::Invalid(path, null(), text.into()));
             }
-            ClaimRequest::Exactly { class, selectors, count, admin } => (class, selectors, count, *admin),
+            ClaimRequest::Exactly { class, selectors, count, admin, .. } => (class, selectors, count, *admin),
         };
         if let Some(text) =
             matcher.compile(selectors, &format!("{path}.exactly.selectors"), "CEL compilation failed")
@@ -141,7 +156,7 @@ fn devices(template: &ClaimTemplate, matcher: &Matcher<'_>, config: &Config) -> 
         let Some(resource) = mapped(config, class) else {
             return Err(vec![Problem::Unmapped(class.to_owned())]);
         };
-        if counters_of(config, class).next().is_some() {
+        if sources_of(config, class).next().is_some() {
             continue;
         }
         let sum = out.entry(resource.to_owned()).or_insert(0);
@@ -150,16 +165,68 @@ fn devices(template: &ClaimTemplate, matcher: &Matcher<'_>, config: &Config) -> 
     Ok(out)
 }
 
+fn enough(devices: &[&Device], wanted: i64, kind: &str, path: &str) -> Result<(), Problem> {
+    let matching = i64::try_from(devices.len()).unwrap_or(i64::MAX);
+    if matching >= wanted {
+        return Ok(());
+    }
+    let text = format!(
+        "insufficient matching devices for {kind} driver: {matching} device(s) match but {wanted} requested"
+    );
+    Err(Problem::Missing(path.to_owned(), text))
+}
+
+/// The most that one of these devices takes of a counter; whole units, rounded up.
+fn most_taken(devices: &[&Device], counter: &DeviceSource, path: &str) -> Result<i64, Problem> {
+    let sets = devices.iter().flat_map(|d| &d.consumes);
+    let Some(nanos) = sets.filter_map(|(_, c)| c.get(&counter.name)).max() else {
+        let name = quoted(&counter.name);
+        let text = format!("matched devices have no consumesCounters entry for counter {name}");
+        return Err(Problem::Missing(path.to_owned(), text));
+    };
+    Ok(capacity::units((*nanos).max(0)))
+}
+
 /// What the devices of a template take of counters: for each request the most that any device takes that may be
 /// given, for each device asked for.
 fn taken(template: &ClaimTemplate, matcher: &Matcher<'_>, config: &Config) -> Sum {
     let mut out = Resources::new();
     for (i, request) in template.requests.iter().enumerate() {
-        let ClaimRequest::Exactly { class, selectors, count, admin: false } = request else { continue };
+        let ClaimRequest::Exactly { class, selectors, count, admin: false, .. } = request else { continue };
         let wanted = if let ClaimCount::Exactly(n) = count { *n } else { 0 };
         for (resource, counter) in counters_of(config, class) {
+            let path = request_path(i);
             let amount = matcher
-                .most_taken(&request_path(i), class, selectors, counter, wanted)
+                .fitting(&path, class, selectors, counter)
+                .and_then(|devices| {
+                    enough(&devices, wanted, "counter", &path)?;
+                    most_taken(&devices, counter, &path)
+                })
+                .map_err(|problem| vec![problem])?;
+            let sum = out.entry(resource.to_owned()).or_insert(0);
+            *sum = sum.saturating_add(amount.saturating_mul(wanted.max(1)));
+        }
+    }
+    Ok(out)
+}
+
+/// What the requests of a template get of capacities: for each request the greatest share that a device gives which may be
+/// given, for each device asked for (Kueue `DetermineCapacityResourcesForWorkload`).
+fn shares(template: &ClaimTemplate, matcher: &Matcher<'_>, config: &Config) -> Sum {
+    let mut out = Resources::new();
+    for (i, request) in template.requests.iter().enumerate() {
+        let ClaimRequest::Exactly { class, selectors, count, capacity, admin: false } = request else {
+            continue;
+        };
+        let path = request_path(i);
+        let wanted = if let ClaimCount::Exactly(n) = count { *n } else { 0 };
+        for (resource, source) in capacities_of(config, class) {
+            let fitting = matcher.fitting(&path, class, selectors, source);
+            let amount = fitting
+                .and_then(|devices| {
+                    enough(&devices, wanted, "capacity", &path)?;
+                    capacity::greatest_share(&devices, source, capacity.get(&source.name).copied(), &path)
+                })
                 .map_err(|problem| vec![problem])?;
             let sum = out.entry(resource.to_owned()).or_insert(0);
             *sum = sum.saturating_add(amount.saturating_mul(wanted.max(1)));

@@ -1,12 +1,16 @@
 use std::sync::Arc;
 
 use super::super::{
-    Action, CounterSource, DeviceMapping, Event, LocalQueue, ResourceFlavor, ResourceGroup, ResourceQuota,
+    Action, DeviceMapping, DeviceSource, Event, LocalQueue, ResourceFlavor, ResourceGroup, ResourceQuota,
 };
 use super::*;
+use crate::config::Gates;
 use crate::testing::outside::{cluster_queue, workload};
 use plimsoll_state::DeviceSelector;
-use plimsoll_state::model::{Counters, Device, PodResourceClaim, StringMap};
+use plimsoll_state::model::{
+    CapacityRequestPolicy, CapacityRequestRange, Counters, Device, DeviceCapacity, PodResourceClaim,
+    StringMap,
+};
 
 const NOW: Time = Time::from_seconds(1_000_000);
 
@@ -32,13 +36,16 @@ fn config() -> Config {
     let map = |resource: &str, classes: &[&str]| DeviceMapping {
         resource: resource.into(),
         classes: classes.iter().map(|c| (*c).to_owned()).collect(),
-        counters: Vec::new(),
+        ..DeviceMapping::default()
     };
-    let counter = CounterSource { name: "memory".into(), driver: "gpu.d".into(), selector: "big".into() };
+    let counter = DeviceSource { name: "memory".into(), driver: "gpu.d".into(), selector: "big".into() };
     let parts = DeviceMapping { counters: vec![counter], ..map("gpu-memory", &["part"]) };
+    let capacity = DeviceSource { name: "memory".into(), driver: "gpu.d".into(), selector: "big".into() };
+    let shared = DeviceMapping { capacities: vec![capacity], ..map("shared-memory", &["shared"]) };
     Config {
-        device_mappings: vec![map("gpus", &["gpu", "gpu-old"]), map("nics", &["nic"]), parts],
+        device_mappings: vec![map("gpus", &["gpu", "gpu-old"]), map("nics", &["nic"]), parts, shared],
         device_selector: Some(Arc::new(Words)),
+        gates: Gates { device_capacities: true, ..Gates::default() },
         ..Config::default()
     }
 }
@@ -48,12 +55,48 @@ fn exactly(class: &str, count: i64, selectors: &[&str]) -> ClaimRequest {
         class: class.into(),
         selectors: selectors.iter().map(|s| (*s).to_owned()).collect(),
         count: ClaimCount::Exactly(count),
+        capacity: BTreeMap::new(),
         admin: false,
     }
 }
 
+/// A request for shares of the memory of some devices; 0: it names no amount.
+fn share(count: i64, memory: i128) -> ClaimRequest {
+    let mut request = exactly("shared", count, &[]);
+    if let (ClaimRequest::Exactly { capacity, .. }, true) = (&mut request, memory > 0) {
+        capacity.insert("memory".into(), memory * 1_000_000_000);
+    }
+    request
+}
+
+/// A slice that is a pool of its own: devices with their memory in units, and the shares there are of it.
+fn shared_slice(devices: &[(&str, i128, Option<CapacityRequestPolicy>)]) -> Event {
+    let device = |(name, memory, policy): &(&str, i128, Option<CapacityRequestPolicy>)| {
+        let amount = memory * 1_000_000_000;
+        let memory =
+            DeviceCapacity { text: memory.to_string(), amount, policy: policy.clone().map(Box::new) };
+        let capacity =
+            if amount > 0 { BTreeMap::from([("memory".to_owned(), memory)]) } else { BTreeMap::new() };
+        Device { name: (*name).to_owned(), capacity, ..Device::default() }
+    };
+    Event::ResourceSliceUpsert(Box::new(ResourceSlice {
+        name: "shared".into(),
+        driver: "gpu.d".into(),
+        pool: "p".into(),
+        slice_count: 1,
+        devices: devices.iter().map(device).collect(),
+        ..ResourceSlice::default()
+    }))
+}
+
 fn odd(count: ClaimCount, admin: bool) -> ClaimRequest {
-    ClaimRequest::Exactly { class: "gpu".into(), selectors: Vec::new(), count, admin }
+    ClaimRequest::Exactly {
+        class: "gpu".into(),
+        selectors: Vec::new(),
+        count,
+        capacity: BTreeMap::new(),
+        admin,
+    }
 }
 
 fn template(name: &str, requests: Vec<ClaimRequest>) -> Event {
@@ -119,7 +162,7 @@ struct Harness {
 impl Harness {
     fn new(config: Config, wl: Workload, events: Vec<Event>) -> Self {
         let mut cq = cluster_queue("c", "", 1_000_000, None, false);
-        let resources = ["gpus", "nics", "gpu-memory", "example.com/gpu"];
+        let resources = ["gpus", "nics", "gpu-memory", "shared-memory", "example.com/gpu"];
         cq.resource_groups.push(ResourceGroup {
             covered: resources.iter().map(|r| (*r).to_owned()).collect(),
             flavors: vec![super::super::FlavorQuotas {
@@ -439,6 +482,11 @@ fn extended_resources_count_as_devices_of_their_class() {
         harness.says().1,
         "spec.podSets[0].template.spec.containers[0]: Invalid value: \"example.com/gpu\": extended resource example.com/gpu resolves to DeviceClass part with counters configured; use ResourceClaimTemplates with CEL selectors for counter-based quota"
     );
+    let harness = Harness::new(config(), asks(), vec![class("shared", &[], Some(NAME), 5)]);
+    assert_eq!(
+        harness.says().1,
+        "spec.podSets[0].template.spec.containers[0]: Invalid value: \"example.com/gpu\": extended resource example.com/gpu resolves to DeviceClass shared with capacity sources configured; use ResourceClaimTemplates with capacity.requests for capacity-based quota"
+    );
     // A class that appears changes what those that wait count as.
     let mut big = wants(1, &[], &[(NAME, 600)]);
     big.pod_sets[0].count = 1;
@@ -446,4 +494,93 @@ fn extended_resources_count_as_devices_of_their_class() {
     assert_eq!(harness.says().0, "Misconfigured");
     harness.tell(vec![class("gpu", &[], Some(NAME), 9)]);
     assert_eq!(harness.held(), gpus(600));
+}
+
+#[test]
+fn shares_of_a_capacity_count_as_the_greatest_that_a_device_gives() {
+    const PATH: &str = "spec.podSets[0].template.spec.resourceClaims[0].devices.requests[0]";
+    let nanos = |units: i128| units * 1_000_000_000;
+    let default = |units| Some(CapacityRequestPolicy { default: Some(nanos(units)), ..Default::default() });
+    let values = |units: &[i128]| {
+        let valid_values = units.iter().copied().map(nanos).collect();
+        Some(CapacityRequestPolicy { default: Some(nanos(10)), valid_values, valid_range: None })
+    };
+    let range = |min: i128, max: i128, step: i128| {
+        let limit = |units: i128| (units > 0).then(|| nanos(units));
+        let range = CapacityRequestRange { min: limit(min), max: limit(max), step: limit(step) };
+        Some(CapacityRequestPolicy { valid_range: Some(range), ..Default::default() })
+    };
+    let one = |policy| vec![("big", 80, policy)];
+    // Devices, the request, and what two pods hold; or why the workload waits.
+    let table = [
+        (one(None), share(1, 20), Ok(40)),
+        (one(None), share(1, 0), Ok(160)),
+        (one(default(10)), share(1, 0), Ok(20)),
+        (one(default(10)), share(1, 30), Ok(60)),
+        (one(values(&[10, 20, 40])), share(1, 15), Ok(40)),
+        (one(values(&[10, 20, 40])), share(1, 0), Ok(20)),
+        (one(range(5, 80, 5)), share(1, 3), Ok(10)),
+        (one(range(5, 80, 5)), share(1, 11), Ok(30)),
+        (one(range(5, 80, 5)), share(1, 15), Ok(30)),
+        (one(range(0, 80, 5)), share(1, 11), Ok(22)),
+        // Devices that the selector doesn't want have no say.
+        (vec![("big1", 40, None), ("big2", 80, None), ("small", 99, None)], share(2, 0), Ok(320)),
+        (vec![("big1", 80, default(40)), ("big2", 100, default(10))], share(1, 0), Ok(80)),
+        // A device that has no such share has no say either, nor one without the capacity.
+        (vec![("big1", 80, values(&[10, 20])), ("big2", 80, values(&[10, 60]))], share(1, 50), Ok(120)),
+        (vec![("big1", 0, None), ("big2", 80, None)], share(1, 7), Ok(14)),
+        (
+            one(values(&[10, 20])),
+            share(1, 50),
+            Err(
+                ": Invalid value: \"null\": capacity request cannot be satisfied by any matched device's RequestPolicy for dimension \"memory\"",
+            ),
+        ),
+        (
+            one(range(5, 13, 5)),
+            share(1, 11),
+            Err(
+                ": Invalid value: \"null\": capacity request cannot be satisfied by any matched device's RequestPolicy for dimension \"memory\"",
+            ),
+        ),
+        (
+            vec![("big", 0, None)],
+            share(1, 10),
+            Err(": Internal error: matched devices have no capacity dimension \"memory\""),
+        ),
+        (
+            one(None),
+            share(2, 10),
+            Err(
+                ": Internal error: insufficient matching devices for capacity driver: 1 device(s) match but 2 requested",
+            ),
+        ),
+    ];
+    let class = || class("shared", &[], None, 0);
+    for (devices, request, want) in table {
+        let context = format!("{devices:?} {request:?}");
+        let events = vec![class(), shared_slice(&devices), template("t", vec![request])];
+        let harness = Harness::new(config(), wants(1, &["t"], &[]), events);
+        match want {
+            Ok(amount) => {
+                let held = [("shared-memory".to_owned(), amount)];
+                assert_eq!(harness.held(), held, "{context}: {:?}", harness.says());
+            }
+            Err(message) => {
+                let message = format!("{PATH}{message}");
+                assert_eq!(harness.says(), ("Misconfigured", message.as_str()), "{context}");
+            }
+        }
+    }
+    // With the gate off devices count one by one.
+    let mut off = config();
+    off.gates.device_capacities = false;
+    let events = vec![class(), shared_slice(&one(None)), template("t", vec![share(1, 20)])];
+    assert_eq!(Harness::new(off, wants(1, &["t"], &[]), events).held(), [("shared-memory".to_owned(), 2)]);
+    // A slice that appears requeues the workload.
+    let events = vec![class(), template("t", vec![share(1, 20)])];
+    let mut harness = Harness::new(config(), wants(1, &["t"], &[]), events);
+    assert_eq!(harness.says().0, "Misconfigured");
+    harness.tell(vec![shared_slice(&one(None))]);
+    assert_eq!(harness.held(), [("shared-memory".to_owned(), 40)]);
 }

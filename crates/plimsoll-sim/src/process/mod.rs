@@ -132,7 +132,7 @@ fn watched(settings: &Settings) -> impl Iterator<Item = Kind> {
 
 fn device_mapping() -> DeviceMapping {
     let classes = vec![CLASS.to_owned()];
-    DeviceMapping { resource: "example.com/devices".to_owned(), classes, counters: Vec::new() }
+    DeviceMapping { resource: "example.com/devices".to_owned(), classes, ..DeviceMapping::default() }
 }
 
 fn pods_ready(settings: &Settings) -> WaitForPodsReady {

@@ -30,6 +30,39 @@ pub struct DeviceTaint {
 /// Amounts in billionths by name.
 pub type Counters = BTreeMap<String, i128>;
 
+/// A capacity of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceCapacity {
+    /// The amount as written.
+    pub text: String,
+    /// The amount in billionths.
+    pub amount: i128,
+    /// The shares that a request can get of it; `None`: any amount.
+    pub policy: Option<Box<CapacityRequestPolicy>>,
+}
+
+/// The shares of a capacity that a request can get (KEP-5075 `CapacityRequestPolicy`); amounts in billionths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CapacityRequestPolicy {
+    /// The share of a request that names no amount.
+    pub default: Option<i128>,
+    /// The only shares there are, in ascending order; none: see `valid_range`.
+    pub valid_values: Vec<i128>,
+    /// Limits of the shares.
+    pub valid_range: Option<CapacityRequestRange>,
+}
+
+/// Limits of the shares of a capacity (KEP-5075 `CapacityRequestPolicyRange`); amounts in billionths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CapacityRequestRange {
+    /// The least share.
+    pub min: Option<i128>,
+    /// The greatest share.
+    pub max: Option<i128>,
+    /// A share is `min` plus a multiple of this.
+    pub step: Option<i128>,
+}
+
 /// A device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
@@ -37,8 +70,8 @@ pub struct Device {
     pub name: String,
     /// Attributes; names without a domain belong to the driver's.
     pub attributes: BTreeMap<String, AttributeValue>,
-    /// Capacities as written; names without a domain belong to the driver's.
-    pub capacity: BTreeMap<String, String>,
+    /// Capacities; names without a domain belong to the driver's.
+    pub capacity: BTreeMap<String, DeviceCapacity>,
     /// Taints.
     pub taints: Vec<DeviceTaint>,
     /// What it takes from the pool's counter sets: (set, amounts).

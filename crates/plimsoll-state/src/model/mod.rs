@@ -16,9 +16,9 @@ pub mod taint;
 pub mod workload;
 
 pub use device::{
-    AllocatedDevice, AttributeValue, Counters, Device, DeviceAllocation, DeviceAlternative, DeviceClass,
-    DeviceConstraint, DeviceCount, DeviceRequest, DeviceSelector, DeviceTaint, DeviceToleration, Reach,
-    ResourceClaim, ResourceSlice,
+    AllocatedDevice, AttributeValue, CapacityRequestPolicy, CapacityRequestRange, Counters, Device,
+    DeviceAllocation, DeviceAlternative, DeviceCapacity, DeviceClass, DeviceConstraint, DeviceCount,
+    DeviceRequest, DeviceSelector, DeviceTaint, DeviceToleration, Reach, ResourceClaim, ResourceSlice,
 };
 pub use encoded::EncodedObject;
 pub use node::{ImageState, Node};
