@@ -2,6 +2,8 @@
 //! `pkg/controller/core/workload_controller.go`).
 
 mod evictions;
+#[cfg(test)]
+mod tests;
 
 use super::bounded::take_some;
 use super::dependencies::WAITING;
@@ -96,11 +98,14 @@ impl Queueing {
             let mut events = self.admitted_events(id, now);
             events
                 .extend(why.as_ref().and_then(|(reason, message)| self.held_back_event(id, reason, message)));
-            self.edit(id, now, events, |e| {
-                if let Some((reason, message)) = why {
-                    e.set(cond::QUOTA_RESERVED, false, &reason, &message);
+            self.edit(id, now, events, |e| match why {
+                // Another client may have released the quota by the condition alone.
+                Some((reason, message)) => {
+                    e.unset_reservation(explicit, &reason, &message);
                 }
-                e.sync_admitted(explicit);
+                None => {
+                    e.sync_admitted(explicit);
+                }
             });
             if before == Phase::Pending {
                 return;
