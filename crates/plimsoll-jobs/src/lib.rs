@@ -55,6 +55,7 @@ pub use custom_kind::CustomKind;
 pub use generic_job::GenericJob;
 pub use key::Key;
 pub use plan::{Plan, Write};
+pub use pod::single_pod_workload;
 pub use store::{Kind, ObjectStore};
 
 /// The inputs of a reconcile or a webhook.

@@ -9,6 +9,7 @@ mod configure;
 mod describe;
 mod fetch;
 mod guests;
+mod import;
 mod install;
 mod listen;
 mod log_filter;
@@ -62,6 +63,7 @@ pub fn main() -> ExitCode {
             cli::Command::Run(args) => run::run(args).await,
             cli::Command::Install(args) => install::run(&args),
             cli::Command::Queue(args) => queue::run(args).await,
+            cli::Command::Import(args) => import::run(args).await,
             cli::Command::Version(args) => describe::version(&args),
             cli::Command::Completion(args) => describe::completion(&args),
             cli::Command::Man(args) => describe::man(&args),

@@ -14,10 +14,10 @@ use crate::config::POD;
 use crate::generic_job::{Finished, GenericJob};
 use crate::integration::Integration;
 use crate::plan::{self, Plan, Write, event, patch_status};
-use crate::pod_view::{ended, has_gate};
+use crate::pod_view::{ended, has_gate, prebuilt_of};
 use crate::podset::{self, PodSetInfo};
 use crate::store::Kind;
-use crate::{Env, names, orphan, reconciler, serving};
+use crate::{Env, names, orphan, reconciler, serving, workload};
 
 /// Name of the podset of a single pod.
 const POD_SET: &str = "main";
@@ -62,6 +62,17 @@ fn podset_of(pod: &Value, name: &str) -> Value {
         out["topologyRequest"] = request;
     }
     out
+}
+
+/// The Workload of a pod on its own, with the name that a user gave to it if there is one (Kueue's importer,
+/// `checkPodWorkload`).
+pub fn single_pod_workload(pod: &Value, queue_name: &str, env: Env<'_>) -> Value {
+    let mut object = workload::new(PODS, pod, queue_name, &[podset_of(pod, POD_SET)], env);
+    let prebuilt = prebuilt_of(pod);
+    if !prebuilt.is_empty() {
+        json::set(&mut object, &["metadata", "name"], json!(prebuilt));
+    }
+    object
 }
 
 /// Removes a scheduling gate from a pod spec.

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod import;
 mod install;
 mod parse;
 mod plugins;
@@ -14,6 +15,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use bench::{Bench, BenchAdmission, BenchApi, BenchCluster, BenchPlacement, BenchSoak};
+pub use import::Import;
 pub use install::{FailurePolicy, Install, Manifests};
 pub use plugins::{BenchPlugins, CheckPlugins, ListPlugins, PluginStatus, Plugins};
 pub use queue::{
@@ -61,6 +63,8 @@ pub enum Command {
     Install(Install),
     /// Create, list, stop and resume queues and workloads, with kueuectl's commands.
     Queue(Queue),
+    /// Take running pods into the quota of queues, as Kueue's importer.
+    Import(Import),
     /// Print the version of the program, and of the Kubernetes and Kueue APIs that it serves.
     Version(Version),
     /// Print the completion script of a shell.

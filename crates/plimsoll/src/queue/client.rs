@@ -38,6 +38,11 @@ pub fn is_not_found(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == 404)
 }
 
+/// What was to be created is there.
+pub fn is_already_exists(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == 409)
+}
+
 fn plain(error: kube::Error) -> anyhow::Error {
     match &error {
         kube::Error::Api(status) if !status.message.is_empty() => {
@@ -160,6 +165,17 @@ impl Client {
     /// As [`Client::get`].
     pub async fn patch(&self, path: &str, patch: &Value, dry_run: DryRun) -> anyhow::Result<Value> {
         self.write((Method::PATCH, path, "application/merge-patch+json"), patch, dry_run).await
+    }
+
+    /// Server-side apply of fields of an object or its status, taken over from other owners.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn apply(&self, path: &str, object: &Value, owner: &str) -> anyhow::Result<Value> {
+        let request = Request::patch(format!("{path}?fieldManager={owner}&force=true"))
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONTENT_TYPE, "application/apply-patch+yaml");
+        self.request(request, object.to_string().into_bytes()).await
     }
 
     /// Deletes an object, and what it owns after it; one that is not there is deleted already. Without a policy an API server

@@ -1,6 +1,6 @@
 //! `plimsoll queue`: kueuectl's commands (`cmd/kueuectl` upstream), with its flags, columns and messages.
 
-mod client;
+pub mod client;
 mod create;
 mod delete;
 mod kinds;

@@ -11,6 +11,7 @@ mod extenders;
 mod failure_recovery;
 mod faults;
 mod guests;
+mod import;
 mod install;
 mod job_kinds;
 mod kueue_examples;
