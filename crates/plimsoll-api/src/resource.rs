@@ -119,6 +119,12 @@ resources! {
     RUNTIME_CLASSES = "node.k8s.io/v1" "runtimeclasses" "RuntimeClass";
     /// Kueue admission checks.
     ADMISSION_CHECKS = "kueue.x-k8s.io/v1beta2" "admissionchecks" "AdmissionCheck";
+    /// Worker clusters of checks of MultiKueue.
+    MULTIKUEUE_CONFIGS = "kueue.x-k8s.io/v1beta2" "multikueueconfigs" "MultiKueueConfig";
+    /// Worker clusters.
+    MULTIKUEUE_CLUSTERS = "kueue.x-k8s.io/v1beta2" "multikueueclusters" "MultiKueueCluster";
+    /// Secrets.
+    SECRETS = "v1" "secrets" "Secret";
     /// Kueue topologies.
     TOPOLOGIES = "kueue.x-k8s.io/v1beta2" "topologies" "Topology";
     /// What checks ask the cluster autoscaler with.

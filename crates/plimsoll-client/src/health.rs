@@ -29,6 +29,8 @@ struct Inner {
     resources: Mutex<Vec<Arc<State>>>,
     /// Whether any resource is unserved.
     paused: watch::Sender<bool>,
+    /// Sends when a watch breaks or is opened.
+    changed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -51,8 +53,12 @@ struct Trouble {
 
 impl Default for Health {
     fn default() -> Self {
-        let inner =
-            Inner { began: Instant::now(), resources: Mutex::default(), paused: watch::Sender::new(false) };
+        let inner = Inner {
+            began: Instant::now(),
+            resources: Mutex::default(),
+            paused: watch::Sender::new(false),
+            changed: watch::Sender::new(()),
+        };
         Self { inner: Arc::new(inner) }
     }
 }
@@ -102,6 +108,23 @@ impl Health {
     pub async fn resumed(&self) {
         // The sender is in `self`.
         let _ = self.pauses().wait_for(|paused| !paused).await;
+    }
+
+    /// Notifies when a watch breaks or is opened.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.inner.changed.subscribe()
+    }
+
+    /// For how long the first of the watches that are broken has been, and the last error; `None`: all are open, or not tried
+    /// yet.
+    pub fn broken(&self) -> Option<(Duration, String)> {
+        let all = lock(&self.inner.resources).clone();
+        let broken = all.iter().filter_map(|state| {
+            let trouble = lock(&state.trouble);
+            let since = [trouble.failing, trouble.unserved].into_iter().flatten().min()?;
+            Some((since.elapsed(), trouble.error.clone()))
+        });
+        broken.max_by_key(|(lasting, _)| *lasting)
     }
 
     /// What is wrong, one reason for each resource; empty when all is well.
@@ -173,6 +196,7 @@ impl Tracker {
         trouble.error = error.to_string();
         trouble.failing.get_or_insert_with(Instant::now);
         drop(trouble);
+        self.health.inner.changed.send_replace(());
         // An answer is a sign of life.
         if error.code() != 0 {
             self.heard();
@@ -185,6 +209,7 @@ impl Tracker {
         trouble.failing = None;
         trouble.error.clear();
         drop(trouble);
+        self.health.inner.changed.send_replace(());
         self.heard();
     }
 

@@ -13,6 +13,7 @@ mod frames;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,8 +109,10 @@ pub struct Reflector {
     pub api: Api,
     /// The resource.
     pub resource: Resource,
+    /// The namespace; empty: all of them.
+    pub namespace: String,
     /// More of the query, such as `&labelSelector=…`.
-    pub selector: &'static str,
+    pub selector: Cow<'static, str>,
     /// Protobuf for sinks that read it.
     pub encoding: Encoding,
     /// Whether nothing can be decided without the resource: once listed, it is never taken for absent.
@@ -124,13 +127,23 @@ impl Reflector {
     /// Follows all objects of a resource in JSON, without a report of its health.
     pub fn new(api: Api, resource: Resource) -> Self {
         let (tracker, memory) = (Tracker::unseen(resource), Memory::default());
-        Self { api, resource, selector: "", encoding: Encoding::Json, required: false, tracker, memory }
+        let (namespace, selector) = (String::new(), Cow::Borrowed(""));
+        Self {
+            api,
+            resource,
+            namespace,
+            selector,
+            encoding: Encoding::Json,
+            required: false,
+            tracker,
+            memory,
+        }
     }
 
     /// Calls `sink` for everything that happens, until cancelled.
     pub async fn run(self, stop: CancellationToken, mut sink: impl FnMut(Delta<'_>) + Send) {
         let (resource, seen) = (self.resource, Arc::clone(&self.memory.objects).lock_owned().await);
-        let (collection, path) = (resource.collection(""), String::new());
+        let (collection, path) = (resource.collection(&self.namespace), String::new());
         let mut session = Session { source: self, seen, collection, path, version: None, denied: None };
         let mut wait = BACKOFF.0;
         loop {
@@ -252,7 +265,7 @@ impl Session {
         self.seen.objects.begin_list();
         let Reflector { api, selector, encoding, .. } = self.source.clone();
         let collection = self.collection.clone();
-        let version = pager::each_page(&api, &collection, selector, encoding, |page| {
+        let version = pager::each_page(&api, &collection, &selector, encoding, |page| {
             self.source.tracker.heard();
             for item in &page.items {
                 match Meta::of(item) {

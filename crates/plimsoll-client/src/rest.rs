@@ -363,6 +363,22 @@ impl Api {
         self.write(Method::DELETE, &resource.object(ns, name), "application/json", &options).await
     }
 
+    /// Deletes an object with this UID, and in the background what it owns: Jobs would leave their pods otherwise.
+    ///
+    /// # Errors
+    /// What the server said, or why it could not be asked.
+    pub async fn delete_with_dependents(
+        &self,
+        resource: Resource,
+        ns: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<Value> {
+        let mut options = plimsoll_api::request::delete_options(uid, None);
+        options["propagationPolicy"] = "Background".into();
+        self.write(Method::DELETE, &resource.object(ns, name), "application/json", &options).await
+    }
+
     /// Sends a request; responses without a body of interest are null.
     ///
     /// # Errors

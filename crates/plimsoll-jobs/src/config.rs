@@ -9,6 +9,7 @@ use plimsoll_state::time::Duration;
 use serde_json::Value;
 
 use crate::custom_kind::CustomKind;
+use crate::multikueue::Settings as MultiKueue;
 use crate::store::{Kind, ObjectStore};
 use crate::{Env, names};
 
@@ -55,6 +56,8 @@ pub struct Config {
     pub retain_after_finished: Option<Duration>,
     /// `objectRetentionPolicies.workloads.afterDeactivatedByKueue`; `None`: kept.
     pub retain_after_deactivated: Option<Duration>,
+    /// `multiKueue`.
+    pub multikueue: MultiKueue,
 }
 
 impl Default for Config {
@@ -84,6 +87,7 @@ impl Default for Config {
             failure_recovery: false,
             retain_after_finished: None,
             retain_after_deactivated: None,
+            multikueue: MultiKueue::default(),
         }
     }
 }

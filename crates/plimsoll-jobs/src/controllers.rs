@@ -46,6 +46,7 @@ pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<Key> {
     };
     keys.extend(finalizer::affected(objects, kind, object));
     keys.extend(provisioning::affected(objects, kind, object));
+    keys.extend(multikueue::affected_checks(objects, kind, object));
     keys
 }
 
@@ -134,7 +135,7 @@ pub fn reconcile(key: &Key, env: Env<'_>) -> Plan {
         Key::AdmissionCheck(name) => {
             let plan = finalizer::admission_check(env.objects, name);
             if plan.is_empty() {
-                [provisioning::plan_check(name, env), multikueue::plan(name, env)].concat()
+                [provisioning::plan_check(name, env), multikueue::plan_check(name, env)].concat()
             } else {
                 plan
             }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::config::BATCH_JOB;
 use crate::generic_job::{Finished, GenericJob, ReclaimablePod};
 use crate::integration::Integration;
+use crate::multikueue::default_managed_by;
 use crate::plan::{Plan, event, patch, patch_status};
 use crate::podset::{self, PodSetInfo};
 use crate::store::Kind;
@@ -59,6 +60,13 @@ fn is_stopping(job: &Value) -> bool {
 
 fn is_indexed(job: &Value) -> bool {
     json::text(job, &["spec", "completionMode"]) == "Indexed"
+}
+
+/// Removes from a template what the Job controller adds to it, but for the name (Kueue `cleanLabels`).
+pub(crate) fn without_managed_labels(template: &mut Value) {
+    for label in MANAGED_LABELS.iter().filter(|l| **l != JOB_NAME) {
+        json::remove(template, &["metadata", "labels", label]);
+    }
 }
 
 /// Number of pods that run at the same time.
@@ -187,9 +195,7 @@ impl GenericJob for Job<'_> {
 
     fn pod_sets(&self) -> Vec<Value> {
         let mut template = self.object["spec"]["template"].clone();
-        for label in MANAGED_LABELS.iter().filter(|l| **l != JOB_NAME) {
-            json::remove(&mut template, &["metadata", "labels", label]);
-        }
+        without_managed_labels(&mut template);
         if json::map(&template, &["metadata", "labels"]).is_some_and(serde_json::Map::is_empty) {
             json::remove(&mut template, &["metadata", "labels"]);
         }
@@ -270,6 +276,7 @@ fn default(review: &Review<'_>, job: &mut Value, env: Env<'_>) {
     if config.manages(job) && !owner_is_managed(review, job, env) {
         json::set(job, &["spec", "suspend"], json!(true));
     }
+    default_managed_by(JOBS, review.namespace, job, env);
     if config.manages(job) && env.is_elastic(job) {
         let mut gates = json::list(job, &["spec", "template", "spec", "schedulingGates"]).to_vec();
         let gate = json!({"name": names::ELASTIC_GATE});

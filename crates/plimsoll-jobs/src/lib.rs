@@ -10,6 +10,7 @@
 //! dispatches admission reviews to the kinds.
 
 mod ancestors;
+mod check_parameters;
 pub mod config;
 pub mod controllers;
 pub mod custom_kind;

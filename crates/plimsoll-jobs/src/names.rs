@@ -28,6 +28,12 @@ pub const PODSET: &str = "kueue.x-k8s.io/podset";
 pub const CLUSTER_QUEUE: &str = "kueue.x-k8s.io/cluster-queue-name";
 /// Label: LocalQueue of a pod.
 pub const LOCAL_QUEUE: &str = "kueue.x-k8s.io/local-queue-name";
+/// Label of pods on a worker cluster whose workload another cluster has sent.
+pub const OF_MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue-worker-workload-pod";
+/// `spec.controllerName` of AdmissionChecks of MultiKueue, and `spec.managedBy` of jobs that it dispatches.
+pub const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
+/// Label on objects of a worker cluster: the manager that created them.
+pub const ORIGIN: &str = "kueue.x-k8s.io/multikueue-origin";
 /// Annotation: Workload of a pod.
 pub const WORKLOAD: &str = "kueue.x-k8s.io/workload";
 /// Label: UID of the job of a Workload.

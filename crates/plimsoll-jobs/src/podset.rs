@@ -67,6 +67,9 @@ pub fn infos(workload: &Value, env: Env<'_>) -> Result<Vec<PodSetInfo>, Error> {
             // Also where the job was not elastic yet when it was created.
             info.scheduling_gates.push(json!({"name": names::ELASTIC_GATE}));
         }
+        if json::label_opt(workload, names::ORIGIN).is_some() {
+            info.labels.insert(names::OF_MULTIKUEUE.into(), json!("true"));
+        }
         for (label, value) in [
             (names::CLUSTER_QUEUE, json::text(admission, &["clusterQueue"])),
             (names::LOCAL_QUEUE, json::text(workload, &["spec", "queueName"])),

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use plimsoll_api::json;
-use plimsoll_api::resource::WORKLOADS;
+use plimsoll_api::resource::{PODS, WORKLOADS};
 use serde_json::{Value, json};
 
 use crate::generic_job::{FoundWorkloads, GenericJob, NewWorkload, ReclaimablePod, Step, events};
+use crate::multikueue::runs_elsewhere;
 use crate::plan::{Plan, Write, delete, event, patch, patch_status, remove_finalizer};
 use crate::pod_view::prebuilt_of;
 use crate::podset::{self, Error};
@@ -305,6 +306,10 @@ pub(crate) fn stopped(wl: &Value, ended: bool) -> Write {
 }
 
 fn start(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Plan {
+    // Pods have no `managedBy`: their gates keep them from running here (Kueue `startJob`).
+    if job.resource() == PODS && runs_elsewhere(wl, env) {
+        return Plan::new();
+    }
     let message =
         format!("Admitted by clusterQueue {}", json::text(wl, &["status", "admission", "clusterQueue"]));
     let started =

@@ -45,6 +45,10 @@ pub enum Kind {
     RunWindow,
     /// Admission checks.
     AdmissionCheck,
+    /// Worker clusters of checks of MultiKueue.
+    MultiKueueConfig,
+    /// Worker clusters.
+    MultiKueueCluster,
     /// Topologies.
     Topology,
     /// Configurations of requests to the cluster autoscaler.
@@ -80,6 +84,8 @@ impl Kind {
             resource::NAMESPACES => Self::Namespace,
             resource::RUN_WINDOWS => Self::RunWindow,
             resource::ADMISSION_CHECKS => Self::AdmissionCheck,
+            resource::MULTIKUEUE_CONFIGS => Self::MultiKueueConfig,
+            resource::MULTIKUEUE_CLUSTERS => Self::MultiKueueCluster,
             resource::TOPOLOGIES => Self::Topology,
             resource::PROVISIONING_CONFIGS => Self::ProvisioningConfig,
             resource::PROVISIONING_REQUESTS | resource::PROVISIONING_REQUESTS_BETA => {

@@ -22,6 +22,7 @@ use crate::api::{self, Api, Encoding, Resource};
 use crate::cache::{Cache, Kind};
 use crate::driver::Inbox;
 use crate::jobs::control::Queue;
+use crate::multikueue;
 use crate::roles::Roles;
 use crate::synced::Synced;
 use crate::whole;
@@ -35,6 +36,8 @@ pub struct Sinks {
     pub cache: Cache,
     /// Jobs to reconcile.
     pub queue: Queue,
+    /// Workloads of worker clusters.
+    pub multikueue: multikueue::Inbox,
     /// What this process does.
     pub roles: Roles,
     /// Whether the engine has to know all nodes, and the pods on them.
@@ -97,6 +100,8 @@ pub fn resources(roles: Roles, gangs: bool, nodes: bool, jobs: &Config) -> Vec<R
             api::PROVISIONING_CONFIGS,
             api::PROVISIONING_REQUESTS,
             api::POD_TEMPLATES,
+            api::MULTIKUEUE_CONFIGS,
+            api::MULTIKUEUE_CLUSTERS,
             api::TOPOLOGIES,
             api::RUN_WINDOWS,
             api::JOB_KINDS,
@@ -167,6 +172,7 @@ impl Follower {
         // Queueing reads whole pods.
         let lean = resource == api::NODES || (resource == api::PODS && !sinks.roles.queueing);
         let encoding = if lean { Encoding::Protobuf } else { Encoding::Json };
+        let selector = selector.into();
         let reflector = Reflector { selector, encoding, tracker, ..reflector(api, resource) };
         Self { reflector, versions: versions(resource), sinks, listed: Arc::default() }
     }
@@ -321,13 +327,21 @@ impl Sinks {
 
     /// Queues what a changed object concerns.
     fn touched(&self, kind: Kind, object: &Value) {
-        let keys = self.cache.objects(|objects| affected(kind, object, objects));
+        let keys = self.cache.objects(|objects| {
+            self.multikueue.changed(kind, object, objects);
+            affected(kind, object, objects)
+        });
         keys.iter().for_each(|key| self.queue.add(key));
     }
 
     /// Queues what a deleted object concerns; `old` is its last seen state.
     fn gone(&self, kind: Kind, uid: &str, old: Option<&Value>) {
-        let keys = self.cache.objects(|objects| affected_by_deletion(kind, uid, old, objects));
+        let keys = self.cache.objects(|objects| {
+            if let Some(old) = old {
+                self.multikueue.changed(kind, old, objects);
+            }
+            affected_by_deletion(kind, uid, old, objects)
+        });
         keys.iter().for_each(|key| self.queue.add(key));
     }
 

@@ -25,6 +25,7 @@ pub mod ingest;
 pub mod jobs;
 pub mod journey;
 pub mod metrics;
+pub mod multikueue;
 pub mod reload;
 mod roles;
 pub mod simulated;

@@ -28,7 +28,7 @@ use crate::roles::Roles;
 use crate::status::Statuses;
 use crate::synced::Synced;
 use crate::throttle::Throttle;
-use crate::{declared, driver, execute, ingest, take_over};
+use crate::{declared, driver, execute, ingest, multikueue, take_over};
 
 fn limit(client: Option<ClientConnection>) -> Limit {
     client.map_or_else(Limit::default, |c| Limit::new(c.qps, c.burst))
@@ -248,7 +248,11 @@ fn declared_kinds(
     supervisor: &Supervisor,
     stop: &CancellationToken,
 ) {
-    let names = settings.jobs.external_frameworks.clone();
+    // Those of MultiKueue's are followed too, whoever makes their workloads.
+    let mut names = settings.jobs.external_frameworks.clone();
+    names.extend(settings.jobs.multikueue.external_frameworks.iter().cloned());
+    names.sort_unstable();
+    names.dedup();
     supervisor.spawn("external frameworks", {
         let (api, cache, stop) = (api.clone(), sinks.cache.clone(), stop.clone());
         move || declared::discover(api.clone(), cache.clone(), names.clone(), stop.clone())
@@ -299,12 +303,14 @@ impl Runtime {
         let stopping = stop.clone();
         supervisor.spawn("event recorder", move || until_stopped(writer.clone().run(), stopping.clone()));
         let queue = control::Queue::default();
+        let workers = multikueue::Inbox::default();
         let synced = Synced::new(resources.len());
         let health = Health::default();
         let sinks = ingest::Sinks {
             inbox: inbox.clone(),
             cache: cache.clone(),
             queue: queue.clone(),
+            multikueue: workers.clone(),
             roles,
             nodes,
             whole,
@@ -317,17 +323,7 @@ impl Runtime {
         if roles.queueing {
             declared_kinds(&api, &sinks, settings, &supervisor, &stop);
         }
-        let took_over = CancellationToken::new();
-        supervisor.spawn("taking over", {
-            let (api, claim, inbox, stop) = (api.clone(), claim.clone(), inbox.clone(), stop.clone());
-            let took_over = took_over.clone();
-            move || {
-                let (given, took_over) = (given.clone(), took_over.clone());
-                let work = take_over::run(api.clone(), claim.clone(), given, inbox.clone(), took_over);
-                let stop = stop.clone();
-                async move { stop.run_until_cancelled(work).await.unwrap_or_default() }
-            }
-        });
+        let took_over = taking_over((&api, claim, &inbox), given, &supervisor, &stop);
         supervisor.spawn("pauses", {
             let (health, inbox, stop) = (health.clone(), inbox.clone(), stop.clone());
             move || pause(health.clone(), inbox.clone(), stop.clone())
@@ -361,6 +357,18 @@ impl Runtime {
                     statuses.clone().run(api.clone(), cache, (claim, health, throttle.clone()), stop.clone())
                 }
             });
+            let context = multikueue::Context {
+                inbox: workers,
+                api: api.clone(),
+                cache: cache.clone(),
+                recorder: recorder.clone(),
+                claim: claim.clone(),
+                took_over: took_over.clone(),
+                synced: synced.clone(),
+                health: health.clone(),
+                supervisor: supervisor.clone(),
+            };
+            multikueue::start(context, &stop);
             let context = control::Context {
                 queue,
                 api: api.writing_as("kueue-job-controller"),
@@ -422,6 +430,24 @@ impl Runtime {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
     }
+}
+
+/// Has a new leader wait until the watches have shown what the one before wrote; the token is cancelled then.
+fn taking_over(
+    (api, claim, inbox): (&Api, &Claim, &driver::Inbox),
+    given: Vec<(Resource, Memory)>,
+    supervisor: &Supervisor,
+    stop: &CancellationToken,
+) -> CancellationToken {
+    let took_over = CancellationToken::new();
+    let (api, claim, inbox, stop) = (api.clone(), claim.clone(), inbox.clone(), stop.clone());
+    let done = took_over.clone();
+    supervisor.spawn("taking over", move || {
+        let work = take_over::run(api.clone(), claim.clone(), given.clone(), inbox.clone(), done.clone());
+        let stop = stop.clone();
+        async move { stop.run_until_cancelled(work).await.unwrap_or_default() }
+    });
+    took_over
 }
 
 /// Follows the files that plugins come from, as far as the roles use them.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail};
 use plimsoll_config as config;
 use plimsoll_jobs::integrations::INTEGRATIONS;
-use plimsoll_jobs::{Config as JobsConfig, CustomKind};
+use plimsoll_jobs::{Config as JobsConfig, CustomKind, multikueue};
 use plimsoll_queueing::{LabelSource, Policies, WorkloadPolicy};
 use plimsoll_runtime::reload::{Of, Reading, Reload, Source};
 use plimsoll_runtime::{Roles, Settings};
@@ -293,6 +293,27 @@ fn policy(section: &Value, modules: &Modules) -> Result<Option<Arc<dyn WorkloadP
     })
 }
 
+/// The section `multiKueue`. Kubeconfigs are Secrets of the namespace that Plimsoll runs in, unless the file names another.
+fn dispatching(namespace: Option<String>, read: config::kueue::MultiKueue) -> multikueue::Settings {
+    use config::kueue::Dispatcher;
+    use multikueue::Dispatcher as Jobs;
+    let dispatcher = match read.dispatcher {
+        Dispatcher::AllAtOnce => Jobs::AllAtOnce,
+        Dispatcher::Incremental { step } => Jobs::Incremental { step },
+        Dispatcher::External => Jobs::External,
+    };
+    multikueue::Settings {
+        namespace: namespace
+            .filter(|n| !n.is_empty())
+            .unwrap_or_else(|| plimsoll_api::webhooks::NAMESPACE.to_owned()),
+        origin: read.origin,
+        worker_lost_timeout: read.worker_lost_timeout,
+        gc_interval: read.gc_interval,
+        dispatcher,
+        external_frameworks: read.external_frameworks,
+    }
+}
+
 fn queueing(text: &str, pods: bool, modules: &Modules) -> anyhow::Result<Queueing> {
     let mut read = config::kueue::read(text, "kueue-system")?;
     read.queueing.watch_nodes = true;
@@ -328,6 +349,7 @@ fn queueing(text: &str, pods: bool, modules: &Modules) -> anyhow::Result<Queuein
         failure_recovery: read.gates.is_on("FailureRecoveryPolicy"),
         retain_after_finished: read.delete_finished_after,
         retain_after_deactivated: read.delete_deactivated_after,
+        multikueue: dispatching(read.namespace, read.multikueue),
     };
     let built_in = |name: &str| INTEGRATIONS.iter().any(|i| i.framework == name);
     // Without their definitions Kueue does not queue such jobs either.

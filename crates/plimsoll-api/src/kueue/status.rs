@@ -142,6 +142,12 @@ pub fn workload_status_patch(object: &Value, update: &WorkloadUpdate) -> Value {
         let value = if rows.is_empty() { Value::Null } else { Value::Array(rows) };
         out.insert("unhealthyNodes".into(), value);
     }
+    // An evicted workload leaves its cluster (Kueue `resetClusterNomination`).
+    if update.conditions.iter().any(|c| c.kind == cond::EVICTED && c.status) {
+        for key in ["clusterName", "nominatedClusterNames"].into_iter().filter(|key| !old[key].is_null()) {
+            out.insert(key.into(), Value::Null);
+        }
+    }
     if let Some(seconds) = update.past_execution_seconds {
         out.insert("accumulatedPastExecutionTimeSeconds".into(), json!(seconds));
     }

@@ -6,6 +6,7 @@
 mod custom_labels;
 mod devices;
 mod gates;
+mod multikueue;
 mod process;
 mod sections;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use plimsoll_state::model::{LabelSelector, Operator, Requirement};
 use serde_json::Value;
 
 pub use gates::FeatureGates;
+pub use multikueue::{Dispatcher, MultiKueue};
 
 pub use super::ConfigError;
 use super::check_kind;
@@ -51,6 +53,10 @@ pub struct KueueConfig {
     pub delete_deactivated_after: Option<Duration>,
     /// `clientConnection`, if there.
     pub client: Option<ClientConnection>,
+    /// `namespace`: where the controller runs, if the file says it.
+    pub namespace: Option<String>,
+    /// `multiKueue`.
+    pub multikueue: MultiKueue,
     /// The section `plimsoll`, which Kueue's file does not have; not read here.
     pub plimsoll: Option<Value>,
 }
@@ -169,9 +175,7 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
     if let (Some(raw), Some(gates)) = (&raw.resources, &gates) {
         queueing.device_mappings = devices::mappings(&raw.device_class_mappings, gates, &mut errors);
     }
-    if raw.multi_kueue.is_some() {
-        errors.add("multiKueue", "Forbidden: not supported by Plimsoll: remove the section");
-    }
+    let multikueue = multikueue::read(raw.multi_kueue.as_ref(), &mut errors);
     let selector = managed_namespaces(raw.managed_jobs_namespace_selector.as_ref(), namespace, &mut errors);
     if let Some(metrics) = raw.metrics.as_ref().and_then(|m| m.local_queue_metrics.as_ref()) {
         queueing.local_queue_metrics = local_queue_metrics(metrics, &mut errors);
@@ -212,6 +216,8 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
         delete_finished_after: finished,
         delete_deactivated_after: deactivated,
         client,
+        namespace: raw.namespace,
+        multikueue,
         plimsoll: raw.plimsoll,
     })
 }

@@ -46,7 +46,32 @@ fn what_is_wrong_is_refused() {
         ),
         (HEAD, "waitForPodsReady:\n  timeout: soon\n", "waitForPodsReady.timeout"),
         (HEAD, "managedJobsNamespaceSelector: {}\n", "kube-system"),
-        (HEAD, "multiKueue: {}\n", "not supported by Plimsoll"),
+        (
+            HEAD,
+            "multiKueue: {clusterProfile: {}}\n",
+            "multiKueue.clusterProfile: Forbidden: not supported by Plimsoll",
+        ),
+        (
+            HEAD,
+            "multiKueue: {externalFrameworks: [{name: A.v1}]}\n",
+            "multiKueue.externalFrameworks[0].name: Invalid value",
+        ),
+        (HEAD, "multiKueue: {gcInterval: -1s}\n", "multiKueue.gcInterval: Invalid value"),
+        (
+            HEAD,
+            "multiKueue: {origin: \"a b\"}\n",
+            "multiKueue.origin: Invalid value: \"a b\": a valid label must be",
+        ),
+        (
+            HEAD,
+            "multiKueue: {incrementalDispatcherConfig: {}}\n",
+            "is only valid when dispatcherName is set to",
+        ),
+        (
+            HEAD,
+            "multiKueue: {dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental, incrementalDispatcherConfig: {stepSize: 0}}\n",
+            "multiKueue.incrementalDispatcherConfig.stepSize: Invalid value: 0: must be greater than or equal to 1",
+        ),
         ("kind: Configuration\napiVersion: other/v1\n", "", "no kind"),
     ];
     for (head, rest, want) in table {

@@ -32,7 +32,7 @@ pub(super) struct Configuration {
     pub(super) integrations: Option<Integrations>,
     /// v1beta1 only; ignored there.
     pub(super) queue_visibility: Option<sections::QueueVisibility>,
-    pub(super) multi_kueue: Option<Value>,
+    pub(super) multi_kueue: Option<MultiKueue>,
     pub(super) fair_sharing: Option<FairSharing>,
     pub(super) admission_fair_sharing: Option<AdmissionFairSharing>,
     pub(super) resources: Option<Resources>,
@@ -41,6 +41,31 @@ pub(super) struct Configuration {
     pub(super) visibility_server: Option<sections::VisibilityServer>,
     /// Not Kueue's.
     pub(super) plimsoll: Option<Value>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct MultiKueue {
+    pub(super) gc_interval: Option<String>,
+    pub(super) origin: Option<String>,
+    pub(super) worker_lost_timeout: Option<String>,
+    pub(super) dispatcher_name: Option<String>,
+    pub(super) external_frameworks: Vec<ExternalFramework>,
+    /// Refused, whatever it says.
+    pub(super) cluster_profile: Option<Value>,
+    pub(super) incremental_dispatcher_config: Option<IncrementalDispatcher>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct ExternalFramework {
+    pub(super) name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct IncrementalDispatcher {
+    pub(super) step_size: Option<i32>,
 }
 
 #[derive(Deserialize, Default)]

@@ -14,6 +14,7 @@ use super::{pod_sets, webhook};
 use crate::custom_kind::CustomKind;
 use crate::generic_job::{Finished, GenericJob, ReclaimablePod};
 use crate::integration::Integration;
+use crate::multikueue::default_managed_by;
 use crate::plan::{Plan, Write, event, patch};
 use crate::podset::PodSetInfo;
 use crate::store::Kind;
@@ -51,6 +52,20 @@ struct TrainJob<'a> {
     object: &'a Value,
     resource: Resource,
     job_set: Value,
+}
+
+/// Removes the patches of a job's runtime that Kueue has written.
+pub(crate) fn without_own_patches(job: &mut Value) {
+    let mut patches = json::list(job, &["spec", "runtimePatches"]).to_vec();
+    let before = patches.len();
+    patches.retain(|p| p["manager"] != MANAGER);
+    match (patches.len(), before) {
+        (left, before) if left == before => {}
+        (0, _) => {
+            json::remove(job, &["spec", "runtimePatches"]);
+        }
+        _ => json::set(job, &["spec", "runtimePatches"], Value::Array(patches)),
+    }
 }
 
 /// The spec of the runtime that a job names; `None`: it is not known.
@@ -312,6 +327,7 @@ fn default(review: &Review<'_>, job: &mut Value, env: Env<'_>) {
         return;
     }
     webhook::suspend(review, job, &SUSPEND, env);
+    default_managed_by(TRAIN_JOBS, review.namespace, job, env);
     let known = json::list(job, &["spec", "runtimePatches"]).iter().any(|p| p["manager"] == MANAGER);
     if !known {
         set_own_patch(job, Vec::new());

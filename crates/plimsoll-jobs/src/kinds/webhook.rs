@@ -5,6 +5,7 @@ use plimsoll_api::resource::Resource;
 use serde_json::{Value, json};
 
 use super::{JobKind, PodTemplate, TABLES, is_suspended};
+use crate::multikueue::default_managed_by;
 use crate::webhook::admission_gates;
 use crate::webhook::pod_sets::{self, PodSetAt};
 use crate::webhook::review::{
@@ -24,6 +25,7 @@ pub(super) fn default(review: &Review<'_>, job: &mut Value, env: Env<'_>) {
     };
     if env.config.manages_namespace(env.objects, review.namespace) {
         suspend(review, job, table.suspend, env);
+        default_managed_by(table.kind.preferred(), review.namespace, job, env);
         (table.default)(job);
     }
 }

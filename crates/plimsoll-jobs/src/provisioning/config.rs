@@ -6,11 +6,11 @@ use std::sync::Arc;
 use plimsoll_api::json;
 use serde_json::Value;
 
+use crate::check_parameters::{self, GROUP};
 use crate::store::{Kind, ObjectStore};
 
 /// `spec.controllerName` of this controller's checks.
 pub const CONTROLLER: &str = "kueue.x-k8s.io/provisioning-request";
-const GROUP: &str = "kueue.x-k8s.io";
 const KIND: &str = "ProvisioningRequestConfig";
 
 /// `spec.podSetMergePolicy`.
@@ -92,22 +92,7 @@ pub fn check(objects: &ObjectStore, name: &str) -> Option<Arc<Value>> {
 /// # Errors
 /// The problem, in Kueue's words.
 pub fn reference(check: &Value) -> Result<&str, String> {
-    let Some(reference) = check["spec"].get("parameters").filter(|p| p.is_object()) else {
-        return Err("missing parameters reference".to_owned());
-    };
-    let (group, kind) = (json::text(reference, &["apiGroup"]), json::text(reference, &["kind"]));
-    let name = json::text(reference, &["name"]);
-    let bad = |what: String| Err(format!("{what}: bad parameters reference"));
-    if name.is_empty() {
-        return bad("empty name".to_owned());
-    }
-    if group != GROUP {
-        return bad(format!("wrong group {group:?}, expecting {GROUP:?}"));
-    }
-    if kind != KIND {
-        return bad(format!("wrong kind {kind:?}, expecting {KIND:?}"));
-    }
-    Ok(name)
+    check_parameters::reference(check, KIND)
 }
 
 /// The configuration of a check.

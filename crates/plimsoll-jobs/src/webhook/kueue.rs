@@ -1,6 +1,7 @@
 //! Kueue's own kinds: the rules that their schemas can't express (Kueue `pkg/webhooks`).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use plimsoll_api::json;
 use serde_json::{Value, json};
@@ -8,6 +9,7 @@ use serde_json::{Value, json};
 use super::review::{Review, Validation};
 use super::validation::{ErrorList, NEGATIVE, quantity, tolerations};
 use super::workload;
+use crate::store::{Kind, ObjectStore};
 use crate::{Env, names};
 
 /// Kinds with a webhook.
@@ -20,8 +22,6 @@ pub(super) const PLURALS: [&str; 7] = [
     "multikueueconfigs",
     "multikueueclusters",
 ];
-/// Controller of checks that send workloads to other clusters.
-pub const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 /// Most flavors and most resources of a whole ClusterQueue.
 const MOST: usize = 256;
 /// Most pairs of flavor and resource of a group.
@@ -49,18 +49,25 @@ pub(super) fn default(review: &Review<'_>, object: &mut Value) {
     }
 }
 
-/// A warning for fields and kinds that have no effect here.
-pub fn without_effect(plural: &str, object: &Value) -> Option<String> {
+/// Existing objects with fields that have no effect: `plural/name` and why. For the log at the start.
+pub fn objects_without_effect(objects: &ObjectStore) -> Vec<(String, String)> {
+    let queues = objects.all(Kind::ClusterQueue);
+    let told = |queue: &Arc<Value>| {
+        Some((format!("clusterqueues/{}", json::name(queue)), without_effect("clusterqueues", queue)?))
+    };
+    queues.filter_map(told).collect()
+}
+
+/// A warning for fields that have no effect here.
+fn without_effect(plural: &str, object: &Value) -> Option<String> {
     match plural {
         "clusterqueues" if !object["spec"]["concurrentAdmissionPolicy"].is_null() => Some(
             "spec.concurrentAdmissionPolicy has no effect: concurrent admission is not supported".to_owned(),
         ),
-        "admissionchecks" if object["spec"]["controllerName"] == MULTIKUEUE => Some(format!(
-            "spec.controllerName: nothing acts on {MULTIKUEUE}: the check stays inactive, and with it every ClusterQueue that names it"
-        )),
-        "multikueueconfigs" | "multikueueclusters" => {
-            Some("MultiKueue is not supported: nothing acts on this object".to_owned())
-        }
+        "multikueueconfigs" if object["spec"]["quotaManagement"] == "Automated" => Some(
+            "spec.quotaManagement has no effect: quotas of the manager are not derived from those of its workers"
+                .to_owned(),
+        ),
         _ => None,
     }
 }

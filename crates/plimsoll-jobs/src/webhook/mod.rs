@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use plimsoll_api::webhooks::Target;
 use serde_json::Value;
 
+pub use self::kueue::objects_without_effect;
 pub use self::review::{Denied, Operation, Review, Validation};
 use crate::kinds::declared;
 use crate::{Env, ObjectStore, integrations};

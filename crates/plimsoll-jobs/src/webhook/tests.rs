@@ -1,8 +1,8 @@
 use plimsoll_state::Time;
 use serde_json::json;
 
-use super::kueue::MULTIKUEUE;
 use super::*;
+use crate::multikueue::CONTROLLER;
 use crate::testing::Fixture;
 use crate::{Config, Kind, names};
 
@@ -380,7 +380,8 @@ fn pods_of_deployments_are_queued() {
 fn what_has_no_effect_is_warned_of() {
     let mut cache = Fixture::default();
     cache.config.frameworks.remove("deployment");
-    let multikueue = json!({"metadata": {"name": "x"}, "spec": {"controllerName": MULTIKUEUE}});
+    let multikueue = json!({"metadata": {"name": "x"}, "spec": {"controllerName": CONTROLLER}});
+    let automated = json!({"metadata": {"name": "x"}, "spec": {"quotaManagement": "Automated"}});
     let other = json!({"metadata": {"name": "x"}, "spec": {"controllerName": "example.com/budget"}});
     let concurrent =
         json!({"metadata": {"name": "x"}, "spec": {"concurrentAdmissionPolicy": {"migration": {}}}});
@@ -388,10 +389,11 @@ fn what_has_no_effect_is_warned_of() {
     let table = [
         ("apps", "deployments", queued(&json!({})), Some("not among integrations.frameworks")),
         ("apps", "deployments", plain.clone(), None),
-        ("kueue.x-k8s.io", "admissionchecks", multikueue, Some("nothing acts on")),
+        ("kueue.x-k8s.io", "admissionchecks", multikueue, None),
         ("kueue.x-k8s.io", "admissionchecks", other, None),
-        ("kueue.x-k8s.io", "multikueueconfigs", plain.clone(), Some("MultiKueue is not supported")),
-        ("kueue.x-k8s.io", "multikueueclusters", plain.clone(), Some("MultiKueue is not supported")),
+        ("kueue.x-k8s.io", "multikueueconfigs", automated, Some("quotaManagement has no effect")),
+        ("kueue.x-k8s.io", "multikueueconfigs", plain.clone(), None),
+        ("kueue.x-k8s.io", "multikueueclusters", plain.clone(), None),
         ("kueue.x-k8s.io", "clusterqueues", concurrent, Some("concurrentAdmissionPolicy has no effect")),
         ("kueue.x-k8s.io", "clusterqueues", plain, None),
     ];

@@ -10,8 +10,9 @@ use plimsoll_client::leader_election::Claim;
 use plimsoll_client::workers::{self, Gate, SharedQueue};
 use plimsoll_client::{Backoff, Clock, Supervisor, fault};
 use plimsoll_engine::Event;
+use plimsoll_jobs::Key;
 use plimsoll_jobs::execution::{Execution, Step, UnconfirmedWrites};
-use plimsoll_jobs::{Key, multikueue};
+use plimsoll_jobs::webhook::objects_without_effect;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -91,7 +92,7 @@ pub async fn run(context: Context, stop: CancellationToken) {
         () = stop.cancelled() => return,
         () = context.synced.wait() => {}
     }
-    for (object, text) in context.cache.objects(multikueue::objects_without_effect) {
+    for (object, text) in context.cache.objects(objects_without_effect) {
         tracing::warn!(%object, "{text}");
     }
     let gate = context.clone();

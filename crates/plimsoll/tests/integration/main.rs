@@ -16,6 +16,7 @@ mod install;
 mod job_kinds;
 mod kueue_examples;
 mod logging;
+mod multikueue;
 mod plugins;
 mod queue;
 mod quickstart;

@@ -1,0 +1,66 @@
+//! Dispatchers: which clusters get a copy of a workload (Kueue `pkg/controller/workloaddispatcher`).
+
+use std::collections::BTreeSet;
+
+use plimsoll_api::json;
+use plimsoll_state::{Duration, Time};
+
+use super::Dispatcher;
+use super::group::Group;
+
+/// How long a round lasts (`incrementalDispatcherRoundTimeout`).
+const ROUND: Duration = Duration::from_seconds(5 * 60);
+
+/// What a dispatcher says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Nomination {
+    /// The clusters that get a copy.
+    pub clusters: Vec<String>,
+    /// Whether they are to be written to `status.nominatedClusterNames`.
+    pub write: bool,
+    /// The end of the round.
+    pub ends_in: Option<Duration>,
+    /// When the round began that this belongs to.
+    pub round: Option<Time>,
+}
+
+/// The clusters that get a copy now. `clusters` are those of the check in their order, `round` is when the present round began.
+pub(super) fn nominate(group: &Group<'_>, clusters: &[String], round: Option<Time>) -> Nomination {
+    let listed = json::list(group.local, &["status", "nominatedClusterNames"]);
+    let nominated: Vec<String> = listed.iter().filter_map(|n| n.as_str().map(str::to_owned)).collect();
+    if group.is_elastic() && !group.cluster().is_empty() {
+        return Nomination { clusters: vec![group.cluster().to_owned()], ..Nomination::default() };
+    }
+    match group.env.config.multikueue.dispatcher {
+        Dispatcher::AllAtOnce => {
+            // Connected clusters come in the order of their names.
+            let all: Vec<String> = group.remotes.keys().map(|name| (*name).to_owned()).collect();
+            let set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<String>>();
+            let write = set(&all) != set(&nominated);
+            Nomination { clusters: all, write, ..Nomination::default() }
+        }
+        Dispatcher::Incremental { step } => incremental(nominated, clusters, step, round, group.env.now),
+        Dispatcher::External => Nomination { clusters: nominated, ..Nomination::default() },
+    }
+}
+
+/// Adds the next clusters when a round has ended. A nominated cluster stays nominated.
+fn incremental(
+    mut nominated: Vec<String>,
+    clusters: &[String],
+    step: usize,
+    round: Option<Time>,
+    now: Time,
+) -> Nomination {
+    // After a restart no round is known, and the next one begins at once, as in Kueue.
+    let left = round.map(|began| began.plus(ROUND).since(now)).filter(|left| *left > Duration::ZERO);
+    if let Some(left) = left {
+        return Nomination { clusters: nominated, ends_in: Some(left), round, ..Nomination::default() };
+    }
+    let next: Vec<String> = clusters.iter().filter(|c| !nominated.contains(c)).take(step).cloned().collect();
+    if next.is_empty() {
+        return Nomination { clusters: nominated, round, ..Nomination::default() };
+    }
+    nominated.extend(next);
+    Nomination { clusters: nominated, write: true, ends_in: Some(ROUND), round: Some(now) }
+}

@@ -1,0 +1,153 @@
+//! A workload of the manager beside its copies on worker clusters (Kueue's `wlGroup`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_api::json;
+use plimsoll_api::resource::{Resource, WORKLOADS};
+use plimsoll_state::{Duration, Time};
+use serde_json::Value;
+
+use super::adapter::Adapter;
+use super::{Copy, Plan, Step, WorkloadKey};
+use crate::plan::{Write, delete, remove_finalizer};
+use crate::store::Kind;
+use crate::{Env, names};
+
+/// All that a plan looks at.
+pub(super) struct Group<'a> {
+    /// The workload.
+    pub key: &'a WorkloadKey,
+    /// Its object on the manager.
+    pub local: &'a Value,
+    /// The state of the check of MultiKueue.
+    pub row: &'a Value,
+    /// The kind of its job.
+    pub adapter: Adapter,
+    /// Its job on the manager, or the pods of its group.
+    pub jobs: Vec<Arc<Value>>,
+    /// The clusters of the check that are connected.
+    pub remotes: BTreeMap<&'a str, Copy>,
+    /// The clusters of the check that are not, and since when.
+    pub lost: BTreeMap<&'a str, Time>,
+    /// Copies on clusters that the check does not name.
+    pub elsewhere: BTreeMap<&'a str, Copy>,
+    /// Configuration and time.
+    pub env: Env<'a>,
+}
+
+impl<'a> Group<'a> {
+    /// The cluster whose copy has had this condition for the longest time, and the condition (Kueue
+    /// `bestMatchByCondition`).
+    pub fn first_with(&self, kind: &str) -> Option<(&'a str, &Value, &Value)> {
+        let copies = self.remotes.iter().filter_map(|(cluster, copy)| {
+            let workload = copy.workload.as_deref()?;
+            let condition = json::condition(workload, kind).filter(|c| c["status"] == "True")?;
+            Some((*cluster, workload, condition))
+        });
+        copies.min_by_key(|(_, _, condition)| json::text(condition, &["lastTransitionTime"]))
+    }
+
+    /// Whether a condition of the manager's workload is `True`.
+    pub fn has(&self, condition: &str) -> bool {
+        json::is_true(self.local, condition)
+    }
+
+    /// State of the check of MultiKueue.
+    pub fn state(&self) -> &str {
+        json::text(self.row, &["state"])
+    }
+
+    /// `status.clusterName`, or empty.
+    pub fn cluster(&self) -> &'a str {
+        json::text(self.local, &["status", "clusterName"])
+    }
+
+    /// Whether the workload is of an elastic job.
+    pub fn is_elastic(&self) -> bool {
+        self.env.is_elastic(self.local)
+    }
+
+    /// How long a worker that is lost since then may stay so.
+    pub fn time_left(&self, since: Time) -> Duration {
+        since.plus(self.env.config.multikueue.worker_lost_timeout).since(self.env.now)
+    }
+
+    /// Removes what all clusters have of it, but for one of them.
+    pub fn remove_all_but(&self, kept: Option<&str>) -> BTreeMap<String, Vec<Write>> {
+        let all = self.remotes.iter().chain(&self.elsewhere);
+        removals(all.filter(|(cluster, _)| Some(**cluster) != kept).map(|(cluster, copy)| (*cluster, copy)))
+    }
+
+    /// Mirrors the status of a worker's job.
+    pub fn mirror_jobs(&self, cluster: &str) -> Vec<Step> {
+        let mut steps = self.sync_jobs(cluster);
+        steps.retain(|step| matches!(step, Step::Manager(_)));
+        steps
+    }
+
+    /// Creates the job on a worker, or mirrors the status of the worker's.
+    pub fn sync_jobs(&self, cluster: &str) -> Vec<Step> {
+        let Some(copy) = self.remotes.get(cluster) else { return Vec::new() };
+        let mut steps = Vec::new();
+        for local in &self.jobs {
+            match copy.job(self.adapter.kind, json::name(local)) {
+                Some(remote) => {
+                    steps.extend(self.adapter.mirror(local, remote, self.env.now).map(Step::Manager));
+                }
+                None if json::deleting(local) => {}
+                None => {
+                    let origin = &self.env.config.multikueue.origin;
+                    let job = self.adapter.for_worker(local, &self.key.name, origin);
+                    steps.push(Step::Worker(cluster.to_owned(), Write::Create(self.adapter.resource, job)));
+                }
+            }
+        }
+        steps
+    }
+
+    /// Whether a connected cluster has a job of it.
+    pub fn has_remote_job(&self) -> bool {
+        self.remotes.values().chain(self.elsewhere.values()).any(|copy| !copy.jobs.is_empty())
+    }
+}
+
+/// The writes that remove copies, by cluster.
+pub(super) fn removals<'a>(
+    copies: impl Iterator<Item = (&'a str, &'a Copy)>,
+) -> BTreeMap<String, Vec<Write>> {
+    let writes = copies.map(|(cluster, copy)| (cluster.to_owned(), removal(copy)));
+    writes.filter(|(_, writes)| !writes.is_empty()).collect()
+}
+
+/// The writes that remove a copy: first the jobs, which is repeated when the workload is gone already (Kueue
+/// `RemoveRemoteObjects`).
+fn removal(copy: &Copy) -> Vec<Write> {
+    let jobs = copy.jobs.iter().filter(|(_, job)| !json::deleting(job));
+    let mut writes: Vec<Write> =
+        jobs.filter_map(|(kind, job)| Some(delete(resource_of(*kind)?, job))).collect();
+    if let Some(workload) = &copy.workload {
+        writes.extend(remove_finalizer(WORKLOADS, workload, names::IN_USE));
+        if !json::deleting(workload) {
+            writes.push(delete(WORKLOADS, workload));
+        }
+    }
+    writes
+}
+
+fn resource_of(kind: Kind) -> Option<Resource> {
+    use plimsoll_api::resource::{JOBS, PODS};
+    match kind {
+        Kind::Job => Some(JOBS),
+        Kind::Pod => Some(PODS),
+        Kind::Custom(custom) => Some(custom.preferred()),
+        _ => None,
+    }
+}
+
+impl Plan {
+    /// A plan of writes on clusters that wait for nothing.
+    pub(super) fn apart(apart: BTreeMap<String, Vec<Write>>) -> Self {
+        Self { apart, ..Self::default() }
+    }
+}

@@ -1,0 +1,136 @@
+//! MultiKueue (Kueue `pkg/controller/admissionchecks/multikueue`, KEP-693): a workload that has quota on this cluster, the
+//! manager, is copied to worker clusters. The first worker that admits its copy gets the job, whose status is mirrored back.
+//!
+//! Everything here is a pure function of objects: what the manager's store shows, what the stores of the workers show
+//! ([`WorkerStore`]), and the time. A caller keeps the stores up to date, asks [`affected`] and [`WorkerStore::put`] which
+//! workloads a changed object concerns, and carries out the [`Plan`] of each ([`plan`]). Nothing is remembered between two
+//! plans but the beginning of a dispatcher's round, so a restart continues from the objects.
+
+mod adapter;
+mod check;
+mod cluster;
+mod config;
+mod defaults;
+mod dispatch;
+mod group;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod worker;
+mod workload;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_api::json;
+pub use plimsoll_queueing::WorkloadKey;
+use plimsoll_state::{Duration, Time};
+use serde_json::Value;
+
+pub use self::adapter::followed;
+pub(crate) use self::check::{affected as affected_checks, plan as plan_check};
+pub use self::cluster::{ClusterState, plan as plan_cluster};
+pub(crate) use self::config::runs_elsewhere;
+pub use self::config::{ClusterSource, source};
+pub(crate) use self::defaults::default_managed_by;
+pub use self::settings::{Dispatcher, Settings};
+pub use self::worker::{Copy, WorkerStore};
+pub use self::workload::plan;
+use crate::names;
+pub use crate::names::{MULTIKUEUE as CONTROLLER, ORIGIN};
+use crate::plan::Write;
+use crate::store::{Kind, ObjectStore};
+
+/// What is known of a worker cluster.
+#[derive(Clone, Debug)]
+pub enum Sight {
+    /// It is connected, and this is there of the workload.
+    Connected(Copy),
+    /// It can't be reached.
+    Lost {
+        /// Since when.
+        since: Time,
+    },
+}
+
+/// One write, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// On this cluster.
+    Manager(Write),
+    /// On the worker cluster of this name.
+    Worker(String, Write),
+}
+
+/// What a reconcile of a workload wants to have done.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// In this order, up to the first failure.
+    pub first: Vec<Step>,
+    /// After that, by worker cluster: the writes of one are in order, and wait for no other cluster.
+    pub apart: BTreeMap<String, Vec<Write>>,
+    /// The workload is looked at again after this time.
+    pub requeue_after: Option<Duration>,
+    /// When the dispatcher's round began that this belongs to: handed to the next plan of this workload.
+    pub round: Option<Time>,
+}
+
+impl Plan {
+    fn manager(writes: impl IntoIterator<Item = Write>) -> Self {
+        Self { first: writes.into_iter().map(Step::Manager).collect(), ..Self::default() }
+    }
+
+    fn after(wait: Duration) -> Self {
+        Self { requeue_after: Some(wait), ..Self::default() }
+    }
+}
+
+pub(crate) fn key_of(object: &Value) -> WorkloadKey {
+    WorkloadKey { namespace: json::namespace(object).to_owned(), name: json::name(object).to_owned() }
+}
+
+/// The workloads that a changed or deleted object of the manager concerns.
+pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<WorkloadKey> {
+    match kind {
+        Kind::Workload if has_checks(object) => vec![key_of(object)],
+        Kind::Job | Kind::Pod | Kind::Custom(_) => {
+            let owned = objects.owned_by(json::uid(object));
+            owned.filter(|w| has_checks(w)).map(|w| key_of(w)).collect()
+        }
+        Kind::AdmissionCheck | Kind::MultiKueueConfig | Kind::MultiKueueCluster => {
+            let checks = config::checks_concerned(kind, object, objects);
+            let concerned = |w: &&Arc<Value>| {
+                json::list(w, &["status", "admissionChecks"])
+                    .iter()
+                    .any(|row| checks.iter().any(|check| row["name"] == check.as_str()))
+            };
+            if checks.is_empty() { Vec::new() } else { all_where(objects, concerned) }
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// All workloads that MultiKueue dispatches.
+pub fn all(objects: &ObjectStore) -> Vec<WorkloadKey> {
+    all_where(objects, |w| config::row(objects, w).is_some())
+}
+
+fn all_where(objects: &ObjectStore, concerned: impl Fn(&&Arc<Value>) -> bool) -> Vec<WorkloadKey> {
+    objects.all(Kind::Workload).filter(concerned).map(|w| key_of(w)).collect()
+}
+
+fn has_checks(workload: &Value) -> bool {
+    !json::list(workload, &["status", "admissionChecks"]).is_empty()
+}
+
+/// The workload of a job that MultiKueue has created on a worker.
+fn workload_of_job(object: &Value) -> Option<WorkloadKey> {
+    let name = crate::pod_view::prebuilt_of(object);
+    (!name.is_empty())
+        .then(|| WorkloadKey { namespace: json::namespace(object).to_owned(), name: name.to_owned() })
+}
+
+/// Names a workload in a job (Kueue `SetPrebuiltWorkloadName`, gate WorkloadIdentifierAnnotations).
+fn set_workload(job: &mut Value, workload: &str) {
+    json::set(job, &["metadata", "annotations", names::PREBUILT], workload.into());
+}

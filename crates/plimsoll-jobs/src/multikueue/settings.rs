@@ -1,0 +1,47 @@
+//! Section `multiKueue` of the configuration.
+
+use plimsoll_state::Duration;
+
+/// Which clusters get a copy of a workload (`multiKueue.dispatcherName`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dispatcher {
+    /// All of them at once.
+    AllAtOnce,
+    /// Some more in each round.
+    Incremental {
+        /// Clusters that a round adds (`incrementalDispatcherConfig.stepSize`).
+        step: usize,
+    },
+    /// Those that another controller writes to `status.nominatedClusterNames`.
+    External,
+}
+
+/// Section `multiKueue` of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Namespace of the Secrets with kubeconfigs.
+    pub namespace: String,
+    /// `origin`: the value of the label [`ORIGIN`](crate::names::ORIGIN).
+    pub origin: String,
+    /// `workerLostTimeout`: how long a workload stays admitted while its worker is unreachable.
+    pub worker_lost_timeout: Duration,
+    /// `gcInterval`: time between two looks for objects of workers whose workload is gone; `None`: never.
+    pub gc_interval: Option<Duration>,
+    /// `dispatcherName`.
+    pub dispatcher: Dispatcher,
+    /// `externalFrameworks`: kinds whose jobs other controllers queue, as `Kind.version.group`.
+    pub external_frameworks: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            namespace: plimsoll_api::webhooks::NAMESPACE.to_owned(),
+            origin: "multikueue".to_owned(),
+            worker_lost_timeout: Duration::from_seconds(15 * 60),
+            gc_interval: Some(Duration::from_seconds(60)),
+            dispatcher: Dispatcher::AllAtOnce,
+            external_frameworks: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What a worker cluster has of this manager: copies of workloads, and jobs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use plimsoll_api::json;
+use serde_json::Value;
+
+use super::{WorkloadKey, key_of, workload_of_job};
+use crate::store::{Kind, ObjectStore};
+
+/// The objects of one worker cluster that have this manager's label, with jobs by workload.
+#[derive(Debug, Default)]
+pub struct WorkerStore {
+    objects: ObjectStore,
+    jobs: BTreeMap<WorkloadKey, BTreeSet<(Kind, String)>>,
+}
+
+/// What a worker cluster has of one workload.
+#[derive(Clone, Debug, Default)]
+pub struct Copy {
+    /// The copy of the workload.
+    pub workload: Option<Arc<Value>>,
+    /// Its job, or the pods of its group.
+    pub jobs: Vec<(Kind, Arc<Value>)>,
+}
+
+impl Copy {
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.workload.is_none() && self.jobs.is_empty()
+    }
+
+    /// Its job of this kind and name.
+    pub(super) fn job(&self, kind: Kind, name: &str) -> Option<&Value> {
+        let mut jobs = self.jobs.iter();
+        jobs.find(|(of, job)| *of == kind && json::name(job) == name).map(|(_, job)| &**job)
+    }
+}
+
+/// The workload that an object of a worker concerns.
+fn concerned(kind: Kind, object: &Value) -> Option<WorkloadKey> {
+    if kind == Kind::Workload { Some(key_of(object)) } else { workload_of_job(object) }
+}
+
+impl WorkerStore {
+    /// Keeps an object that a watch has shown, unless a newer version is known; returns the workload that it concerns.
+    pub fn put(&mut self, kind: Kind, object: Value) -> Option<WorkloadKey> {
+        self.keep(kind, object, ObjectStore::put)
+    }
+
+    /// Keeps the response to a write: the next plan must not decide without it.
+    pub fn answered(&mut self, kind: Kind, object: Value, created: bool) {
+        if created {
+            self.keep(kind, object, ObjectStore::put_created);
+        } else {
+            self.keep(kind, object, ObjectStore::refresh);
+        }
+    }
+
+    fn keep(
+        &mut self,
+        kind: Kind,
+        object: Value,
+        put: fn(&mut ObjectStore, Kind, Arc<Value>),
+    ) -> Option<WorkloadKey> {
+        let object = Arc::new(object);
+        if let Some(old) = self.objects.get(kind, json::namespace(&object), json::name(&object)) {
+            self.unindex(kind, &old);
+        }
+        let concerned = concerned(kind, &object);
+        put(&mut self.objects, kind, Arc::clone(&object));
+        let kept = self.objects.get(kind, json::namespace(&object), json::name(&object));
+        if let Some(kept) = kept.filter(|_| kind != Kind::Workload)
+            && let Some(key) = workload_of_job(&kept)
+        {
+            self.jobs.entry(key).or_default().insert((kind, json::name(&kept).to_owned()));
+        }
+        concerned
+    }
+
+    /// Forgets the object with this UID; returns the workload that it concerned.
+    pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str, uid: &str) -> Option<WorkloadKey> {
+        let old = self.objects.remove(kind, namespace, name, uid)?;
+        self.unindex(kind, &old);
+        concerned(kind, &old)
+    }
+
+    /// A watch has handed on a complete list of this version ([`ObjectStore::listed`]).
+    pub fn listed(&mut self, kind: Kind, version: &str) -> Vec<WorkloadKey> {
+        let gone = self.objects.listed(kind, version);
+        gone.iter().for_each(|object| self.unindex(kind, object));
+        gone.iter().filter_map(|object| concerned(kind, object)).collect()
+    }
+
+    fn unindex(&mut self, kind: Kind, object: &Value) {
+        let Some(key) = workload_of_job(object).filter(|_| kind != Kind::Workload) else { return };
+        if let Some(jobs) = self.jobs.get_mut(&key) {
+            jobs.remove(&(kind, json::name(object).to_owned()));
+            if jobs.is_empty() {
+                self.jobs.remove(&key);
+            }
+        }
+    }
+
+    /// What there is of a workload.
+    pub fn copy(&self, key: &WorkloadKey) -> Copy {
+        let get = |kind, name: &str| self.objects.get(kind, &key.namespace, name);
+        let names = self.jobs.get(key).into_iter().flatten();
+        let jobs = names.filter_map(|(kind, name)| Some((*kind, get(*kind, name)?))).collect();
+        Copy { workload: get(Kind::Workload, &key.name), jobs }
+    }
+
+    /// All workloads of which there is something.
+    pub fn workloads(&self) -> BTreeSet<WorkloadKey> {
+        let copies = self.objects.all(Kind::Workload).map(|w| key_of(w));
+        copies.chain(self.jobs.keys().cloned()).collect()
+    }
+
+    /// The workloads of which there is something, although the manager has none of that name, or one that is being deleted
+    /// (Kueue's garbage collection, `runGC`).
+    pub fn orphans(&self, manager: &ObjectStore) -> Vec<WorkloadKey> {
+        let mut all = self.workloads();
+        all.retain(|key| {
+            let local = manager.get(Kind::Workload, &key.namespace, &key.name);
+            local.is_none_or(|local| json::deleting(&local))
+        });
+        all.into_iter().collect()
+    }
+}

@@ -1,0 +1,214 @@
+//! The connection to one worker cluster: a client, a watch of each kind that is dispatched, and the store that they fill.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use plimsoll_api::json;
+use plimsoll_client::discovery::Groups;
+use plimsoll_client::health::Health;
+use plimsoll_client::optional;
+use plimsoll_client::reflector::{Delta, Reflector};
+use plimsoll_client::rest::encode;
+use plimsoll_jobs::Kind;
+use plimsoll_jobs::multikueue::{self, ClusterState, Copy, ORIGIN, WorkerStore, WorkloadKey};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::{Context, Inbox, MANAGER};
+use crate::api::{Api, Resource};
+use crate::connect;
+
+/// For so long a watch may be broken before the cluster counts as unreachable.
+const MOMENT: Duration = Duration::from_secs(1);
+/// Most writes under way to one cluster: one that hangs holds no more reconciles than this.
+const WRITES: usize = 4;
+
+/// A connection; ends when it is dropped.
+#[derive(Debug)]
+pub struct Connection {
+    /// Requests.
+    pub api: Api,
+    /// Permits of writes.
+    pub writes: Semaphore,
+    name: String,
+    feed: Feed,
+    health: Health,
+    groups: Groups,
+    /// The kinds that are followed.
+    kinds: Mutex<BTreeSet<Kind>>,
+    stop: CancellationToken,
+}
+
+/// Where the watches put what they see.
+#[derive(Clone, Debug)]
+struct Feed {
+    store: Arc<RwLock<WorkerStore>>,
+    /// The kinds that have been listed.
+    listed: Arc<Mutex<BTreeSet<Kind>>>,
+    inbox: Inbox,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Connection {
+    /// Begins to connect.
+    ///
+    /// # Errors
+    /// When the settings can't be used.
+    pub fn open(
+        name: &str,
+        settings: kube::Config,
+        context: &Context,
+        stop: &CancellationToken,
+    ) -> Result<Self, String> {
+        let api = connect::api(connect::client(settings).map_err(|e| e.to_string())?, MANAGER);
+        let (health, stop) = (Health::default(), stop.child_token());
+        let feed = Feed { store: Arc::default(), listed: Arc::default(), inbox: context.inbox.clone() };
+        context.supervisor.spawn(format!("health of worker cluster {name}"), {
+            let (health, clusters, stop) = (health.clone(), context.inbox.clusters.clone(), stop.clone());
+            move || {
+                let (mut changes, clusters, stop) = (health.changes(), clusters.clone(), stop.clone());
+                async move {
+                    while let Some(Ok(())) = stop.run_until_cancelled(changes.changed()).await {
+                        clusters.notify_one();
+                    }
+                }
+            }
+        });
+        let (groups, writes) = (Groups::new(api.clone()), Semaphore::new(WRITES));
+        let (name, kinds) = (name.to_owned(), Mutex::default());
+        let connection = Self { api, writes, name, feed, health, groups, kinds, stop };
+        connection.follow_all(context);
+        Ok(connection)
+    }
+
+    /// Follows all kinds that are dispatched: some are declared while it stands.
+    pub fn follow_all(&self, context: &Context) {
+        let config = context.cache.config();
+        for (kind, versions) in context.cache.objects(|objects| multikueue::followed(config, objects)) {
+            let Some(resource) = versions.first().copied() else { continue };
+            if !lock(&self.kinds).insert(kind) {
+                continue;
+            }
+            let origin = encode(&config.multikueue.origin);
+            let reflector = Reflector {
+                selector: format!("&labelSelector={}%3D{origin}", encode(ORIGIN)).into(),
+                tracker: self.health.track(resource),
+                required: !matches!(kind, Kind::Custom(_)),
+                ..Reflector::new(self.api.clone(), resource)
+            };
+            let task = format!("watch of {} of worker cluster {}", resource.plural, self.name);
+            let (feed, groups, stop) = (self.feed.clone(), self.groups.clone(), self.stop.clone());
+            context.supervisor.spawn(task, move || {
+                let (feed, reflector) = (feed.clone(), reflector.clone());
+                follow(kind, versions, reflector, groups.clone(), stop.clone(), feed)
+            });
+        }
+    }
+
+    /// Whether it is connected; `None`: not known yet, or a watch has just broken.
+    pub fn state(&self) -> Option<ClusterState> {
+        match self.health.broken() {
+            Some((lasting, message)) if lasting >= MOMENT => {
+                Some(ClusterState::Disconnected { reason: "ClientConnectionFailed", message })
+            }
+            Some(_) => None,
+            None => {
+                let (kinds, listed) = (lock(&self.kinds).len(), lock(&self.feed.listed).len());
+                (listed >= kinds).then_some(ClusterState::Connected)
+            }
+        }
+    }
+
+    /// What the cluster has of a workload.
+    pub fn copy(&self, key: &WorkloadKey) -> Copy {
+        self.store(|store| store.copy(key))
+    }
+
+    /// Looks at the store.
+    pub fn store<T>(&self, f: impl FnOnce(&WorkerStore) -> T) -> T {
+        f(&self.feed.store.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Keeps the response to a write.
+    pub fn keep(&self, kind: Option<Kind>, object: Value, created: bool) {
+        let Some(kind) = kind else { return };
+        self.feed.change(|store| store.answered(kind, object, created));
+    }
+}
+
+async fn follow(
+    kind: Kind,
+    versions: &'static [Resource],
+    reflector: Reflector,
+    groups: Groups,
+    stop: CancellationToken,
+    feed: Feed,
+) {
+    if matches!(kind, Kind::Custom(_)) {
+        return optional::run(reflector, versions, groups, stop, Optional { kind, feed }).await;
+    }
+    let resource = reflector.resource;
+    reflector.run(stop, |delta| feed.delta(kind, resource, delta)).await;
+}
+
+struct Optional {
+    kind: Kind,
+    feed: Feed,
+}
+
+impl optional::Sink for Optional {
+    fn served(&mut self, _: Option<Resource>) {}
+
+    fn delta(&mut self, resource: Resource, delta: Delta<'_>) {
+        self.feed.delta(self.kind, resource, delta);
+    }
+}
+
+impl Feed {
+    fn change<T>(&self, f: impl FnOnce(&mut WorkerStore) -> T) -> T {
+        f(&mut self.store.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn delta(&self, kind: Kind, resource: Resource, delta: Delta<'_>) {
+        match delta {
+            Delta::Upsert { meta, bytes } => {
+                let mut object: Value = match serde_json::from_slice(bytes) {
+                    Ok(object) => object,
+                    Err(e) => {
+                        let (namespace, name) = (&*meta.namespace, &*meta.name);
+                        tracing::warn!(kind = resource.kind, namespace, name, error = %e, "skipping malformed object");
+                        return;
+                    }
+                };
+                // Items of lists come without kind and version.
+                json::set(&mut object, &["apiVersion"], resource.api_version.into());
+                json::set(&mut object, &["kind"], resource.kind.into());
+                self.changed(self.change(|store| store.put(kind, object)));
+            }
+            Delta::Delete { namespace, name, uid } => {
+                self.changed(self.change(|store| store.remove(kind, namespace, name, uid)));
+            }
+            Delta::Synced { version } => {
+                self.changed(self.change(|store| store.listed(kind, version)));
+                lock(&self.listed).insert(kind);
+                self.inbox.clusters.notify_one();
+            }
+            Delta::Absent => {}
+        }
+    }
+
+    fn changed(&self, workloads: impl IntoIterator<Item = WorkloadKey>) {
+        workloads.into_iter().for_each(|key| self.inbox.workloads.add(&key));
+    }
+}

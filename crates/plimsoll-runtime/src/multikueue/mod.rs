@@ -1,0 +1,150 @@
+//! MultiKueue: the connections to worker clusters, and the task that carries out what `plimsoll_jobs::multikueue` plans.
+//!
+//! `clusters.rs` has a connection for each MultiKueueCluster with a usable kubeconfig, and writes the condition `Active`;
+//! `connection.rs` is one: a client, watches, and the store that they fill. `workloads.rs` plans and writes. Only the leader
+//! connects. A worker that hangs holds few of the reconciles, and one that is lost none: it counts as unreachable as soon as one
+//! of its watches is broken for a moment, and its workloads are looked at again when that has ended.
+
+mod clusters;
+mod connection;
+mod kubeconfig;
+mod secrets;
+mod workloads;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use plimsoll_api::request::{Error, PatchKind};
+use plimsoll_client::health::Health;
+use plimsoll_client::leader_election::Claim;
+use plimsoll_client::workers::{Gate, SharedQueue};
+use plimsoll_client::{Backoff, Clock, Supervisor};
+use plimsoll_jobs::multikueue::{self, WorkloadKey};
+use plimsoll_jobs::{Kind, ObjectStore, Write};
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use self::clusters::Clusters;
+use crate::api::Api;
+use crate::cache::Cache;
+use crate::event_recorder::Recorder;
+use crate::synced::Synced;
+
+/// Field manager of all writes (Kueue's, of the check's state).
+const MANAGER: &str = "kueue.x-k8s.io/multikueue";
+/// Pause between two looks of a follower.
+const FOLLOWER: Duration = Duration::from_millis(200);
+/// Backoff of a reconcile that fails.
+const BACKOFF: Backoff =
+    Backoff { base: SignedDuration::from_millis(20), max: SignedDuration::from_secs(60) };
+
+/// What watches tell; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Inbox {
+    workloads: SharedQueue<WorkloadKey>,
+    clusters: Arc<Notify>,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self { workloads: SharedQueue::new(BACKOFF, Clock::wall()), clusters: Arc::default() }
+    }
+}
+
+impl Inbox {
+    /// An object of this cluster has changed, or was deleted.
+    pub fn changed(&self, kind: Kind, object: &Value, objects: &ObjectStore) {
+        if kind == Kind::MultiKueueCluster {
+            self.clusters.notify_one();
+        }
+        multikueue::affected(kind, object, objects).iter().for_each(|key| self.workloads.add(key));
+    }
+}
+
+/// What the tasks need.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// What watches tell.
+    pub inbox: Inbox,
+    /// Requests to this cluster.
+    pub api: Api,
+    /// Last seen objects of this cluster.
+    pub cache: Cache,
+    /// Events.
+    pub recorder: Recorder,
+    /// Whether this process may write.
+    pub claim: Claim,
+    /// Cancelled when the cache contains what the leader before this process wrote.
+    pub took_over: CancellationToken,
+    /// Whether the cache is complete: a workload that was not listed yet must not be taken for missing.
+    pub synced: Synced,
+    /// Whether everything is served; nothing is decided while it is not.
+    pub health: Health,
+    /// The tasks that belong to it.
+    pub supervisor: Supervisor,
+}
+
+impl Context {
+    /// Looks at all workloads of MultiKueue again: a worker cluster was lost or is back.
+    fn look_again(&self) {
+        self.cache.objects(multikueue::all).iter().for_each(|key| self.inbox.workloads.add(key));
+    }
+
+    /// Writes to this cluster. The cache gets the answer, so that the next look decides with it.
+    async fn write(&self, write: Write) -> Result<(), Error> {
+        match write {
+            Write::Patch { resource, namespace, name, subresource, body } => {
+                let patch = self.api.patch(resource, &namespace, &name, subresource, PatchKind::Merge, &body);
+                let object = patch.await?;
+                if let Some(kind) = self.cache.kind_of(resource) {
+                    self.cache.refresh(kind, object);
+                }
+            }
+            Write::Event(event) => self.recorder.record(*event),
+            other => return Err(unexpected(&other)),
+        }
+        Ok(())
+    }
+}
+
+fn unexpected(write: &Write) -> Error {
+    debug_assert!(false, "{write:?}");
+    Error::Malformed("a write that has no place in a plan of MultiKueue".to_owned())
+}
+
+/// Nothing is decided by a follower, nor while something is not served.
+impl Gate for Context {
+    fn is_open(&self) -> bool {
+        self.claim.held() && self.took_over.is_cancelled() && !self.health.paused()
+    }
+
+    async fn opened(&self) {
+        if self.health.paused() {
+            self.health.resumed().await;
+        } else {
+            tokio::time::sleep(FOLLOWER).await;
+        }
+    }
+}
+
+/// Starts everything.
+pub fn start(context: Context, stop: &CancellationToken) {
+    let clusters = Clusters::default();
+    let api = context.api.writing_as(MANAGER);
+    let context = Context { api, ..context };
+    let supervisor = context.supervisor.clone();
+    supervisor.spawn("worker clusters", {
+        let (context, clusters, stop) = (context.clone(), clusters.clone(), stop.clone());
+        move || clusters::run(context.clone(), clusters.clone(), stop.clone())
+    });
+    supervisor.spawn("workloads of worker clusters", {
+        let (context, clusters, stop) = (context.clone(), clusters.clone(), stop.clone());
+        move || workloads::run(context.clone(), clusters.clone(), stop.clone())
+    });
+    let stop = stop.clone();
+    supervisor.spawn("garbage collection of worker clusters", move || {
+        workloads::collect(context.clone(), clusters.clone(), stop.clone())
+    });
+}

@@ -1,0 +1,128 @@
+//! Carries out the plans of workloads that worker clusters run.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use plimsoll_api::request::{Error, PatchKind};
+use plimsoll_client::workers;
+use plimsoll_jobs::Write;
+use plimsoll_jobs::multikueue::{self, Plan, Step, WorkloadKey};
+use plimsoll_state::Time;
+use tokio_util::sync::CancellationToken;
+
+use super::clusters::Clusters;
+use super::{Context, unexpected};
+use crate::clock;
+
+/// Most reconciles under way.
+const WORKERS: usize = 16;
+/// Longest wait for the writes of others to the same cluster.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// When the dispatcher's round of each workload began.
+type Rounds = Arc<Mutex<BTreeMap<WorkloadKey, Time>>>;
+
+/// Works on workloads until stopped.
+pub async fn run(context: Context, clusters: Clusters, stop: CancellationToken) {
+    let queue = context.inbox.workloads.clone();
+    queue.requeue_active();
+    tokio::select! {
+        () = stop.cancelled() => return,
+        () = context.synced.wait() => {}
+    }
+    let (gate, rounds) = (context.clone(), Rounds::default());
+    let work = move |key: WorkloadKey| {
+        let (context, clusters, rounds) = (context.clone(), clusters.clone(), Arc::clone(&rounds));
+        async move {
+            let work = work(&key, &context, &clusters, &rounds);
+            let outcome = context.supervisor.caught("workloads of worker clusters", work).await;
+            outcome.unwrap_or_else(|why| Err(Error::Malformed(why)))
+        }
+    };
+    workers::run(&queue, WORKERS, &gate, &stop, work).await;
+}
+
+/// Collects the garbage on worker clusters at intervals, until stopped.
+pub async fn collect(context: Context, clusters: Clusters, stop: CancellationToken) {
+    let Some(interval) = context.cache.config().multikueue.gc_interval else { return };
+    let interval = std_duration(interval).max(Duration::from_millis(1));
+    while stop.run_until_cancelled(tokio::time::sleep(interval)).await.is_some() {
+        clusters.collect(&context);
+    }
+}
+
+fn std_duration(duration: plimsoll_state::Duration) -> Duration {
+    Duration::from_nanos(u64::try_from(duration.0).unwrap_or(0))
+}
+
+async fn work(
+    key: &WorkloadKey,
+    context: &Context,
+    clusters: &Clusters,
+    rounds: &Rounds,
+) -> Result<(), Error> {
+    let sights = clusters.sights(key);
+    let round = lock(rounds).get(key).copied();
+    let plan = context.cache.read(clock::now(), |env| multikueue::plan(key, &sights, round, env));
+    let Plan { first, apart, requeue_after, round } = plan;
+    for step in first {
+        match step {
+            Step::Manager(write) => context.write(write).await?,
+            Step::Worker(cluster, write) => on_worker(&cluster, write, context, clusters).await?,
+        }
+    }
+    // A round begins with the write of its clusters.
+    match round {
+        Some(began) => drop(lock(rounds).insert(key.clone(), began)),
+        None => drop(lock(rounds).remove(key)),
+    }
+    if let Some(after) = requeue_after {
+        context.inbox.workloads.add_after(key, std_duration(after));
+    }
+    let lanes = apart.into_iter().map(|(cluster, writes)| async move {
+        for write in writes {
+            on_worker(&cluster, write, context, clusters).await?;
+        }
+        Ok(())
+    });
+    join_all(lanes).await.into_iter().find(Result::is_err).unwrap_or(Ok(()))
+}
+
+fn lock(rounds: &Rounds) -> std::sync::MutexGuard<'_, BTreeMap<WorkloadKey, Time>> {
+    rounds.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes to a worker cluster.
+async fn on_worker(cluster: &str, write: Write, context: &Context, clusters: &Clusters) -> Result<(), Error> {
+    let lost = || Error::Transport(format!("worker cluster {cluster} is not connected"));
+    let connection = clusters.connection(cluster).ok_or_else(lost)?;
+    let permit = tokio::time::timeout(PATIENCE, connection.writes.acquire()).await;
+    let Ok(Ok(_permit)) = permit else {
+        return Err(Error::Transport(format!("worker cluster {cluster} answers too slowly")));
+    };
+    match write {
+        Write::Create(resource, object) => {
+            let made = connection.api.create(resource, &object).await;
+            let made =
+                made.inspect_err(|error| tracing::warn!(cluster, %error, "creating on a worker cluster"));
+            connection.keep(context.cache.kind_of(resource), made?, true);
+        }
+        Write::Patch { resource, namespace, name, subresource, body } => {
+            let api = &connection.api;
+            let object = api.patch(resource, &namespace, &name, subresource, PatchKind::Merge, &body).await?;
+            connection.keep(context.cache.kind_of(resource), object, false);
+        }
+        Write::Delete { resource, namespace, name, uid, .. } => {
+            let deleted = connection.api.delete_with_dependents(resource, &namespace, &name, &uid).await;
+            match deleted {
+                // The watch shows its end.
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
+            }
+        }
+        other => return Err(unexpected(&other)),
+    }
+    Ok(())
+}

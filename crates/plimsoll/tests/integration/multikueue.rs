@@ -1,0 +1,290 @@
+//! MultiKueue: one manager and two worker clusters, each a process of its own.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use plimsoll_api::json;
+use plimsoll_runtime::api::{
+    ADMISSION_CHECKS, CLUSTER_QUEUES, Error, JOBS, MULTIKUEUE_CLUSTERS, PODS, PatchKind, Resource, SECRETS,
+    WORKLOADS,
+};
+use serde_json::{Value, json};
+
+use crate::common::{Up, condition, directory, job, pod, queue};
+
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+const ORIGIN: &str = "kueue.x-k8s.io/multikueue-origin";
+const OWN: &str = "plimsoll-system";
+const CONFIG: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
+                      multiKueue: {workerLostTimeout: 5s, gcInterval: 1s}\nintegrations: {frameworks: [batch/job, pod]}\n";
+
+/// A manager whose data outlive its process.
+struct Manager {
+    dir: PathBuf,
+    up: Option<Up>,
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.up.take();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Manager {
+    async fn start() -> Self {
+        let dir = directory();
+        std::fs::write(dir.join("config.yaml"), CONFIG).unwrap();
+        let mut manager = Self { dir, up: None };
+        manager.restart().await;
+        manager
+    }
+
+    /// Ends the process as a power failure would, and starts another one.
+    async fn restart(&mut self) {
+        if let Some(mut up) = self.up.take() {
+            up.kill();
+        }
+        let (data, config) = (self.dir.join("data"), self.dir.join("config.yaml"));
+        let (data, config) = (data.display().to_string(), config.display().to_string());
+        self.up = Some(Up::start(&["--data", &data, "--config", &config, "--nodes", "1"]).await);
+    }
+
+    fn up(&self) -> &Up {
+        self.up.as_ref().unwrap()
+    }
+
+    /// Makes the queue, with a check for these workers.
+    async fn dispatch_to(&self, workers: &[(&str, &Up)]) {
+        let up = self.up();
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN}});
+        match up.create(&namespace).await {
+            Err(error) if !matches!(error, Error::Status { code: 409, .. }) => panic!("{error}"),
+            _ => {}
+        }
+        for (name, worker) in workers {
+            let file = BASE64_STANDARD.encode(std::fs::read(&worker.kubeconfig).unwrap());
+            let secret = json!({"apiVersion": "v1", "kind": "Secret",
+                "metadata": {"name": name, "namespace": OWN}, "data": {"kubeconfig": file}});
+            up.create(&secret).await.unwrap();
+        }
+        let names: Vec<&str> = workers.iter().map(|(name, _)| *name).collect();
+        for name in &names {
+            up.create(&json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster",
+                "metadata": {"name": name},
+                "spec": {"clusterSource": {"kubeConfig": {"location": name, "locationType": "Secret"}}}}))
+                .await
+                .unwrap();
+        }
+        for object in [
+            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueConfig",
+                "metadata": {"name": "workers"}, "spec": {"clusters": names}}),
+            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "elsewhere"},
+                "spec": {"controllerName": "kueue.x-k8s.io/multikueue", "parameters":
+                    {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "workers"}}}),
+        ] {
+            up.create(&object).await.unwrap();
+        }
+        up.apply(&queue(100)).await;
+        let check =
+            json!({"spec": {"admissionChecksStrategy": {"admissionChecks": [{"name": "elsewhere"}]}}});
+        patch(up, CLUSTER_QUEUES, "", "cq", &check).await;
+        until_active(up, CLUSTER_QUEUES, "cq", "Ready").await;
+    }
+}
+
+async fn patch(up: &Up, resource: Resource, namespace: &str, name: &str, body: &Value) {
+    up.api.patch(resource, namespace, name, "", PatchKind::Merge, body).await.unwrap();
+}
+
+/// Waits for a reason of the condition `Active`.
+async fn until_active(up: &Up, resource: Resource, name: &str, want: &str) {
+    up.until_shown(&format!("{name} is {want}"), async |up| {
+        let object = up.get(resource, "", name).await;
+        let (_, reason, message) = condition(&object, "Active");
+        if reason == want { Ok(()) } else { Err(format!("{reason}: {message}")) }
+    })
+    .await;
+}
+
+/// The workloads of jobs with this name.
+async fn workload(up: &Up, job: &str) -> Option<Value> {
+    let prefix = format!("job-{job}-");
+    up.list(WORKLOADS).await.into_iter().find(|w| json::name(w).starts_with(&prefix))
+}
+
+/// Waits until the job runs on this worker, as the manager shows it; the worker's job.
+async fn until_runs_on(manager: &Up, name: &str, worker: &Up, cluster: &str, pods: i64) -> Value {
+    manager
+        .until_shown(&format!("{name} runs on {cluster}"), async |manager| {
+            let wl = workload(manager, name).await.ok_or("no workload")?;
+            let job = manager.get(JOBS, "team", name).await;
+            let on = wl["status"]["clusterName"] == cluster;
+            let mirrored = json::int(&job, &["status", "active"]) == Some(pods);
+            let admitted = json::is_true(&wl, "Admitted");
+            if on && mirrored && admitted {
+                Ok(())
+            } else {
+                Err(format!("{}\n{}", wl["status"], job["status"]))
+            }
+        })
+        .await;
+    worker.get(JOBS, "team", name).await
+}
+
+/// Waits until a worker has nothing of a job.
+async fn until_gone(worker: &Up, name: &str) {
+    worker
+        .until_shown(&format!("{name} is gone"), async |worker| {
+            let jobs = worker.list(JOBS).await;
+            let left = workload(worker, name).await.or(jobs.into_iter().find(|j| json::name(j) == name));
+            left.map_or(Ok(()), |left| Err(left.to_string()))
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_runs_on_the_worker_with_quota_and_moves_when_that_is_lost() {
+    let (one, mut two) = (Up::start(&["--nodes", "1"]).await, Up::start(&["--nodes", "1"]).await);
+    one.apply(&queue(1)).await;
+    two.apply(&queue(4)).await;
+    let mut manager = Manager::start().await;
+    manager.dispatch_to(&[("one", &one), ("two", &two)]).await;
+    until_active(manager.up(), MULTIKUEUE_CLUSTERS, "one", "Active").await;
+    until_active(manager.up(), ADMISSION_CHECKS, "elsewhere", "Active").await;
+
+    manager.up().create(&job("long", &json!({QUEUE: "main"}), 2, 3600)).await.unwrap();
+    let theirs = until_runs_on(manager.up(), "long", &two, "two", 2).await;
+    let ours = manager.up().get(JOBS, "team", "long").await;
+    assert_eq!(ours["spec"]["managedBy"], "kueue.x-k8s.io/multikueue");
+    assert!(theirs["spec"]["managedBy"].is_null());
+    assert_eq!(json::label(&theirs, ORIGIN), "multikueue");
+    let wl = workload(manager.up(), "long").await.unwrap();
+    let check = &wl["status"]["admissionChecks"][0];
+    assert_eq!(
+        (&check["state"], &check["message"]),
+        (&json!("Ready"), &json!("The workload was admitted on \"two\""))
+    );
+    assert_eq!(json::annotation(&theirs, "kueue.x-k8s.io/prebuilt-workload-name"), Some(json::name(&wl)));
+    until_gone(&one, "long").await;
+    assert!(manager.up().list(PODS).await.is_empty(), "none of the pods is here");
+    let pods = two.list(PODS).await;
+    assert!(pods.iter().all(|p| json::label(p, "kueue.x-k8s.io/multikueue-worker-workload-pod") == "true"));
+
+    // The next process goes on with the same job.
+    manager.restart().await;
+    until_active(manager.up(), MULTIKUEUE_CLUSTERS, "two", "Active").await;
+    let again = until_runs_on(manager.up(), "long", &two, "two", 2).await;
+    assert_eq!(json::uid(&again), json::uid(&theirs));
+
+    let quota = json!({"spec": {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": "any",
+        "resources": [{"name": "cpu", "nominalQuota": 4}]}]}]}});
+    patch(&one, CLUSTER_QUEUES, "", "cq", &quota).await;
+    two.kill();
+    until_active(manager.up(), MULTIKUEUE_CLUSTERS, "two", "ClientConnectionFailed").await;
+    until_active(manager.up(), ADMISSION_CHECKS, "elsewhere", "SomeActiveClusters").await;
+    until_runs_on(manager.up(), "long", &one, "one", 2).await;
+
+    // One that ends is mirrored to its end, and nothing of it stays on the worker.
+    manager.up().create(&job("short", &json!({QUEUE: "main"}), 2, 1)).await.unwrap();
+    manager
+        .up()
+        .until_shown("short is complete", async |up| {
+            let job = up.get(JOBS, "team", "short").await;
+            let wl = workload(up, "short").await.unwrap_or_default();
+            let done = json::is_true(&job, "Complete") && json::is_true(&wl, "Finished");
+            if done { Ok(()) } else { Err(format!("{}\n{}", job["status"], wl["status"])) }
+        })
+        .await;
+    until_gone(&one, "short").await;
+
+    // So does nothing of one that is deleted.
+    let long = manager.up().get(JOBS, "team", "long").await;
+    manager.up().api.delete(JOBS, "team", "long", json::uid(&long), None).await.unwrap();
+    until_gone(&one, "long").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clusters_and_checks_say_what_is_wrong_with_them() {
+    let worker = Up::start(&["--nodes", "0"]).await;
+    worker.apply(&queue(4)).await;
+    let manager = Manager::start().await;
+    manager.dispatch_to(&[("good", &worker)]).await;
+    let up = manager.up();
+    until_active(up, MULTIKUEUE_CLUSTERS, "good", "Active").await;
+    // A kubeconfig that is not one any more ends the connection, and its return brings it back.
+    let before = up.get(SECRETS, OWN, "good").await;
+    let broken = json!({"data": {"kubeconfig": BASE64_STANDARD.encode("nothing: [")}});
+    patch(up, SECRETS, OWN, "good", &broken).await;
+    until_active(up, MULTIKUEUE_CLUSTERS, "good", "InsecureKubeConfig").await;
+    until_active(up, ADMISSION_CHECKS, "elsewhere", "NoUsableClusters").await;
+    patch(up, SECRETS, OWN, "good", &json!({"data": before["data"]})).await;
+    until_active(up, MULTIKUEUE_CLUSTERS, "good", "Active").await;
+    until_active(up, ADMISSION_CHECKS, "elsewhere", "Active").await;
+    for (name, source, reason) in [
+        (
+            "missing",
+            json!({"kubeConfig": {"location": "missing", "locationType": "Secret"}}),
+            "BadKubeConfig",
+        ),
+        ("file", json!({"kubeConfig": {"location": "/etc/passwd", "locationType": "Path"}}), "BadKubeConfig"),
+        ("profile", json!({"clusterProfileRef": {"name": "p"}}), "MultiKueueClusterProfileFeatureDisabled"),
+    ] {
+        let cluster = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster",
+            "metadata": {"name": name}, "spec": {"clusterSource": source}});
+        up.create(&cluster).await.unwrap();
+        until_active(up, MULTIKUEUE_CLUSTERS, name, reason).await;
+    }
+    // A job that another controller runs is not MultiKueue's.
+    let mut other = job("other", &json!({QUEUE: "main"}), 1, 1);
+    other["spec"]["managedBy"] = "example.com/own".into();
+    up.create(&other).await.unwrap();
+    let message = up
+        .until("it is rejected", async |up| {
+            let wl = workload(up, "other").await?;
+            let rejected = json::condition(&wl, "Evicted")?;
+            Some(json::text(rejected, &["message"]).to_owned())
+        })
+        .await;
+    assert!(message.contains("Expecting spec.managedBy to be"), "{message}");
+    assert!(workload(&worker, "other").await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_run_on_the_worker_and_stay_gated_here() {
+    let worker = Up::start(&["--nodes", "1"]).await;
+    worker.apply(&queue(4)).await;
+    let manager = Manager::start().await;
+    manager.dispatch_to(&[("one", &worker)]).await;
+    let up = manager.up();
+    up.create(&pod("single", &json!({QUEUE: "main"}), 2)).await.unwrap();
+    for name in ["a", "b"] {
+        let labels = json!({QUEUE: "main", "kueue.x-k8s.io/pod-group-name": "group"});
+        let mut member = pod(name, &labels, 3600);
+        member["metadata"]["annotations"] = json!({"kueue.x-k8s.io/pod-group-total-count": "2"});
+        up.create(&member).await.unwrap();
+    }
+    for (name, phase) in [("single", "Succeeded"), ("a", "Running"), ("b", "Running")] {
+        up.until_shown(&format!("{name} is {phase}"), async |up| {
+            let ours = up.get(PODS, "team", name).await;
+            assert!(ours["spec"]["nodeName"].is_null(), "{ours}");
+            if ours["status"]["phase"] == phase { Ok(()) } else { Err(ours["status"].to_string()) }
+        })
+        .await;
+    }
+    let theirs = worker.get(PODS, "team", "a").await;
+    assert_eq!(json::label(&theirs, ORIGIN), "multikueue");
+    assert!(theirs["spec"]["nodeName"].is_string());
+    // What has finished is removed from the worker.
+    worker
+        .until_shown("the worker has the group alone", async |worker| {
+            let pods = worker.list(PODS).await;
+            let mut names: Vec<&str> = pods.iter().map(json::name).collect();
+            names.sort_unstable();
+            if names == ["a", "b"] { Ok(()) } else { Err(format!("{names:?}")) }
+        })
+        .await;
+}
