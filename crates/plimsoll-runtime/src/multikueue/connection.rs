@@ -1,6 +1,6 @@
 //! The connection to one worker cluster: a client, a watch of each kind that is dispatched, and the store that they fill.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -22,7 +22,9 @@ use crate::connect;
 
 /// For so long a watch may be broken before the cluster counts as unreachable.
 const MOMENT: Duration = Duration::from_secs(1);
-/// Most writes under way to one cluster: one that hangs holds no more reconciles than this.
+/// First and longest pause before writes that failed are tried again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(60));
+/// Most writes under way to one cluster.
 const WRITES: usize = 4;
 
 /// A connection; ends when it is dropped.
@@ -38,7 +40,16 @@ pub struct Connection {
     groups: Groups,
     /// The kinds that are followed.
     kinds: Mutex<BTreeSet<Kind>>,
+    /// The workloads with writes under way, and how often those of a workload have failed.
+    lanes: Mutex<Lanes>,
     stop: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Lanes {
+    /// Whether other writes for the workload were wanted meanwhile.
+    busy: BTreeMap<WorkloadKey, bool>,
+    failures: BTreeMap<WorkloadKey, u32>,
 }
 
 /// Where the watches put what they see.
@@ -86,8 +97,8 @@ impl Connection {
             }
         });
         let (groups, writes) = (Groups::new(api.clone()), Semaphore::new(WRITES));
-        let (name, kinds) = (name.to_owned(), Mutex::default());
-        let connection = Self { api, writes, name, feed, health, groups, kinds, stop };
+        let (name, kinds, lanes) = (name.to_owned(), Mutex::default(), Mutex::default());
+        let connection = Self { api, writes, name, feed, health, groups, kinds, lanes, stop };
         connection.follow_all(context);
         Ok(connection)
     }
@@ -114,6 +125,30 @@ impl Connection {
                 follow(kind, versions, reflector, groups.clone(), stop.clone(), feed)
             });
         }
+    }
+
+    /// Begins with writes for a workload; `false`: others for it are under way, after which it is looked at again.
+    pub fn begin(&self, key: &WorkloadKey) -> bool {
+        let mut lanes = lock(&self.lanes);
+        if let Some(again) = lanes.busy.get_mut(key) {
+            *again = true;
+            return false;
+        }
+        lanes.busy.insert(key.clone(), false).is_none()
+    }
+
+    /// Writes for a workload have ended; returns after which time it is to be looked at again, if it is.
+    pub fn ended(&self, key: &WorkloadKey, failed: bool) -> Option<Duration> {
+        let mut lanes = lock(&self.lanes);
+        let again = lanes.busy.remove(key).unwrap_or(false);
+        if !failed {
+            lanes.failures.remove(key);
+            // Otherwise a watch shows what they did.
+            return again.then_some(Duration::ZERO);
+        }
+        let failures = lanes.failures.entry(key.clone()).or_default();
+        *failures = failures.saturating_add(1);
+        Some((RETRY.0 * (1 << (*failures).min(12))).min(RETRY.1))
     }
 
     /// Whether it is connected; `None`: not known yet, or a watch has just broken.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::future::join_all;
 use plimsoll_api::request::{Error, PatchKind};
 use plimsoll_client::workers;
 use plimsoll_jobs::Write;
@@ -81,13 +80,34 @@ async fn work(
     if let Some(after) = requeue_after {
         context.inbox.workloads.add_after(key, std_duration(after));
     }
-    let lanes = apart.into_iter().map(|(cluster, writes)| async move {
-        for write in writes {
-            on_worker(&cluster, write, context, clusters).await?;
+    for (cluster, writes) in apart {
+        aside(key, &cluster, writes, context, clusters);
+    }
+    Ok(())
+}
+
+/// Begins with writes that wait for no other cluster, and for which no other cluster waits: the reconcile ends before they do.
+fn aside(key: &WorkloadKey, cluster: &str, writes: Vec<Write>, context: &Context, clusters: &Clusters) {
+    let Some(connection) = clusters.connection(cluster).filter(|c| c.begin(key)) else { return };
+    let (key, cluster, context, clusters) =
+        (key.clone(), cluster.to_owned(), context.clone(), clusters.clone());
+    tokio::spawn(async move {
+        let all = async {
+            for write in writes {
+                on_worker(&cluster, write, &context, &clusters).await?;
+            }
+            Ok(())
+        };
+        let outcome = context.supervisor.caught("writes to worker clusters", all).await;
+        let outcome = outcome.unwrap_or_else(|why| Err(Error::Malformed(why)));
+        let after = connection.ended(&key, outcome.is_err());
+        if let Err(error) = outcome {
+            tracing::debug!(cluster, ?key, %error, ?after, "writes to a worker cluster failed, requeued");
         }
-        Ok(())
+        if let Some(after) = after {
+            context.inbox.workloads.add_after(&key, after);
+        }
     });
-    join_all(lanes).await.into_iter().find(Result::is_err).unwrap_or(Ok(()))
 }
 
 fn lock(rounds: &Rounds) -> std::sync::MutexGuard<'_, BTreeMap<WorkloadKey, Time>> {

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -13,6 +14,7 @@ use plimsoll_runtime::api::{
 };
 use serde_json::{Value, json};
 
+use crate::common::proxy::{Fault, Proxy};
 use crate::common::{Up, condition, directory, job, pod, queue};
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
@@ -58,15 +60,15 @@ impl Manager {
     }
 
     /// Makes the queue, with a check for these workers.
-    async fn dispatch_to(&self, workers: &[(&str, &Up)]) {
+    async fn dispatch_to(&self, workers: &[(&str, &Path)]) {
         let up = self.up();
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN}});
         match up.create(&namespace).await {
             Err(error) if !matches!(error, Error::Status { code: 409, .. }) => panic!("{error}"),
             _ => {}
         }
-        for (name, worker) in workers {
-            let file = BASE64_STANDARD.encode(std::fs::read(&worker.kubeconfig).unwrap());
+        for (name, kubeconfig) in workers {
+            let file = BASE64_STANDARD.encode(std::fs::read(kubeconfig).unwrap());
             let secret = json!({"apiVersion": "v1", "kind": "Secret",
                 "metadata": {"name": name, "namespace": OWN}, "data": {"kubeconfig": file}});
             up.create(&secret).await.unwrap();
@@ -152,7 +154,7 @@ async fn a_job_runs_on_the_worker_with_quota_and_moves_when_that_is_lost() {
     one.apply(&queue(1)).await;
     two.apply(&queue(4)).await;
     let mut manager = Manager::start().await;
-    manager.dispatch_to(&[("one", &one), ("two", &two)]).await;
+    manager.dispatch_to(&[("one", &one.kubeconfig), ("two", &two.kubeconfig)]).await;
     until_active(manager.up(), MULTIKUEUE_CLUSTERS, "one", "Active").await;
     until_active(manager.up(), ADMISSION_CHECKS, "elsewhere", "Active").await;
 
@@ -212,7 +214,7 @@ async fn clusters_and_checks_say_what_is_wrong_with_them() {
     let worker = Up::start(&["--nodes", "0"]).await;
     worker.apply(&queue(4)).await;
     let manager = Manager::start().await;
-    manager.dispatch_to(&[("good", &worker)]).await;
+    manager.dispatch_to(&[("good", &worker.kubeconfig)]).await;
     let up = manager.up();
     until_active(up, MULTIKUEUE_CLUSTERS, "good", "Active").await;
     // A kubeconfig that is not one any more ends the connection, and its return brings it back.
@@ -258,7 +260,7 @@ async fn pods_run_on_the_worker_and_stay_gated_here() {
     let worker = Up::start(&["--nodes", "1"]).await;
     worker.apply(&queue(4)).await;
     let manager = Manager::start().await;
-    manager.dispatch_to(&[("one", &worker)]).await;
+    manager.dispatch_to(&[("one", &worker.kubeconfig)]).await;
     let up = manager.up();
     up.create(&pod("single", &json!({QUEUE: "main"}), 2)).await.unwrap();
     for name in ["a", "b"] {
@@ -287,4 +289,28 @@ async fn pods_run_on_the_worker_and_stay_gated_here() {
             if names == ["a", "b"] { Ok(()) } else { Err(format!("{names:?}")) }
         })
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_hangs_holds_up_nobody() {
+    let (one, two) = (Up::start(&["--nodes", "1"]).await, Up::start(&["--nodes", "1"]).await);
+    one.apply(&queue(4)).await;
+    two.apply(&queue(4)).await;
+    let proxy = Proxy::start(&one.kubeconfig, &one.dir).await;
+    let manager = Manager::start().await;
+    manager.dispatch_to(&[("one", &proxy.kubeconfig), ("two", &two.kubeconfig)]).await;
+    until_active(manager.up(), MULTIKUEUE_CLUSTERS, "one", "Active").await;
+    proxy.rule(|_| Fault::Hang);
+    let began = Instant::now();
+    for name in ["a", "b", "c", "d"] {
+        manager.up().create(&job(name, &json!({QUEUE: "main"}), 1, 3600)).await.unwrap();
+    }
+    for name in ["a", "b", "c", "d"] {
+        until_runs_on(manager.up(), name, &two, "two", 1).await;
+    }
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "they waited for the other one: {:?}",
+        began.elapsed()
+    );
 }
