@@ -60,7 +60,7 @@ fn copy(conditions: &[(&str, u32)]) -> Value {
            "spec": workload("Pending", &[])["spec"], "status": {"conditions": conditions}})
 }
 
-fn remote_job(status: Value) -> Value {
+fn remote_job(status: &Value) -> Value {
     json!({"metadata": {"namespace": "ns", "name": "a", "uid": "rj", "resourceVersion": "4", "labels": {ORIGIN: "multikueue"},
                         "annotations": {names::PREBUILT: "job-a"}},
            "spec": {"suspend": false}, "status": status})
@@ -207,14 +207,14 @@ fn the_status_of_the_job_is_mirrored_once_it_may_be() {
     let mut started = job();
     started["metadata"]["resourceVersion"] = json!("8");
     started["spec"]["suspend"] = json!(false);
-    assert_eq!(admitted(started.clone(), remote_job(running.clone())), [("Job", running.clone())]);
+    assert_eq!(admitted(started.clone(), remote_job(&running)), [("Job", running.clone())]);
     started["status"] = running.clone();
-    assert!(admitted(started, remote_job(running.clone())).is_empty());
-    let suspended = admitted(job(), remote_job(running));
+    assert!(admitted(started, remote_job(&running)).is_empty());
+    let suspended = admitted(job(), remote_job(&running));
     assert_eq!(suspended[0].1["conditions"][0]["type"], "Suspended", "{suspended:?}");
     assert!(suspended[0].1["startTime"].is_null());
     let complete = json!({"succeeded": 2, "conditions": [condition("Complete", 3)]});
-    assert_eq!(admitted(job(), remote_job(complete.clone())), [("Job", complete)]);
+    assert_eq!(admitted(job(), remote_job(&complete)), [("Job", complete)]);
 }
 
 #[test]
@@ -222,10 +222,8 @@ fn a_workload_finishes_with_its_copy_and_then_loses_it() {
     let complete = json!({"succeeded": 2, "conditions": [condition("Complete", 3)]});
     let mut wl = workload("Ready", &["QuotaReserved", "Admitted"]);
     wl["status"]["clusterName"] = json!("one");
-    let workers = [(
-        "one",
-        worker(Some(copy(&[("Admitted", 1), ("Finished", 4)])), Some(remote_job(complete.clone()))),
-    )];
+    let workers =
+        [("one", worker(Some(copy(&[("Admitted", 1), ("Finished", 4)])), Some(remote_job(&complete))))];
     let plan = planned(&manager(wl.clone()), &workers, None);
     let patches = self::patches(&plan);
     assert_eq!(patches[0], ("Job", complete));
@@ -253,7 +251,7 @@ fn a_workload_finishes_with_its_copy_and_then_loses_it() {
 fn without_quota_or_workload_nothing_stays_on_workers() {
     let there = || {
         [
-            ("one", worker(Some(copy(&[])), Some(remote_job(json!({}))))),
+            ("one", worker(Some(copy(&[])), Some(remote_job(&json!({}))))),
             ("other", worker(Some(copy(&[])), None)),
         ]
     };
@@ -270,7 +268,7 @@ fn without_quota_or_workload_nothing_stays_on_workers() {
     gone.remove(Kind::Workload, "ns", "job-a", "w");
     assert_eq!(remote(&planned(&gone, &there(), None)), want);
     let mut store = WorkerStore::default();
-    store.put(Kind::Job, remote_job(json!({})));
+    store.put(Kind::Job, remote_job(&json!({})));
     assert_eq!(store.orphans(&gone), [key()]);
     assert!(store.orphans(&manager(workload("Pending", &[]))).is_empty());
     store.remove(Kind::Job, "ns", "a", "rj");
@@ -302,7 +300,7 @@ fn evictions_go_both_ways() {
     let running = json!({"active": 2});
     let plan = planned(
         &manager(wl),
-        &[("one", worker(Some(copy(&[("Admitted", 1), ("Evicted", 2)])), Some(remote_job(running.clone()))))],
+        &[("one", worker(Some(copy(&[("Admitted", 1), ("Evicted", 2)])), Some(remote_job(&running))))],
         None,
     );
     let (state, message) = check_of(&patches(&plan));
@@ -313,7 +311,7 @@ fn evictions_go_both_ways() {
     );
     // The manager's.
     let evicted = workload("Pending", &["QuotaReserved", "Evicted"]);
-    let workers = [("one", worker(Some(copy(&[("Admitted", 1)])), Some(remote_job(running.clone()))))];
+    let workers = [("one", worker(Some(copy(&[("Admitted", 1)])), Some(remote_job(&running))))];
     let plan = planned(&manager(evicted.clone()), &workers, None);
     assert_eq!(remote(&plan), ["one: patch Workload status"]);
     // Then the job has stopped.
@@ -322,7 +320,7 @@ fn evictions_go_both_ways() {
     ours["metadata"]["resourceVersion"] = json!("8");
     ours["status"] = running;
     manager.put(Kind::Job, ours);
-    let mut stopped = remote_job(json!({}));
+    let mut stopped = remote_job(&json!({}));
     stopped["spec"]["suspend"] = json!(true);
     let workers = [("one", worker(Some(copy(&[("Evicted", 2)])), Some(stopped)))];
     assert_eq!(patches(&planned(&manager, &workers, None)), [("Job", json!({"active": null}))]);
@@ -358,8 +356,10 @@ fn copies_follow_the_workload() {
 
 #[test]
 fn the_incremental_dispatcher_adds_clusters_in_rounds() {
+    /// Nominated before, since when, nominated then, seconds until the next round.
+    type Row<'a> = (&'a [&'a str], Option<Time>, Option<&'a [&'a str]>, Option<i64>);
     let at = |seconds: i64| Time::from_seconds(NOW.seconds() + seconds);
-    let table: [(&[&str], Option<Time>, Option<&[&str]>, Option<i64>); 4] = [
+    let table: [Row<'_>; 4] = [
         (&[], None, Some(&["two", "one"]), Some(300)),
         (&["two", "one"], Some(at(-100)), None, Some(200)),
         (&["two", "one"], Some(at(-300)), Some(&["two", "one", "three", "four"]), Some(300)),

@@ -82,7 +82,7 @@ impl Connection {
         context: &Context,
         stop: &CancellationToken,
     ) -> Result<Self, String> {
-        let api = connect::api(connect::client(settings).map_err(|e| e.to_string())?, MANAGER);
+        let api = connect::api(settings, MANAGER).map_err(|e| e.to_string())?;
         let (health, stop) = (Health::default(), stop.child_token());
         let feed = Feed { store: Arc::default(), listed: Arc::default(), inbox: context.inbox.clone() };
         context.supervisor.spawn(format!("health of worker cluster {name}"), {
