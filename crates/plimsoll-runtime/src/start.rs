@@ -248,7 +248,7 @@ fn declared_kinds(
     supervisor: &Supervisor,
     stop: &CancellationToken,
 ) {
-    // Those of MultiKueue's are followed too, whoever makes their workloads.
+    // Kinds that MultiKueue dispatches are followed, too, also where another controller makes their workloads.
     let mut names = settings.jobs.external_frameworks.clone();
     names.extend(settings.jobs.multikueue.external_frameworks.iter().cloned());
     names.sort_unstable();

@@ -44,8 +44,8 @@ fn in_directory(path: &str, directory: &Path) -> Result<PathBuf, String> {
     if file.starts_with(&directory) { Ok(file) } else { Err(not_under(&file)) }
 }
 
-/// The settings of a client. A kubeconfig comes from whoever may write Secrets in the own namespace: it must not make this process
-/// run programs, read its files, or trust everybody.
+/// The configuration of a client. Every user with the right to write Secrets in Plimsoll's namespace can write a kubeconfig, so
+/// none may make this process run programs, read its files, or skip the verification of certificates.
 ///
 /// # Errors
 /// Why it can't be used, in Kueue's words where it refuses the same.
