@@ -120,11 +120,22 @@ const MAX_ATTEMPTS: u32 = 10;
 ///
 /// # Errors
 /// What the server answers; 404 if the object is gone.
-pub async fn modify(
+pub fn modify<'a>(
+    client: &'a dyn Client,
+    target: Target<'a>,
+    uid: &'a str,
+    change: impl FnMut(&mut Value) -> bool + Send + 'a,
+) -> BoxFuture<'a, Result<(), ApiError>> {
+    let change = Box::new(change);
+    Box::pin(modify_boxed(client, target, uid, change))
+}
+
+/// Compiled once, for all changes.
+async fn modify_boxed(
     client: &dyn Client,
     target: Target<'_>,
     uid: &str,
-    mut change: impl FnMut(&mut Value) -> bool + Send,
+    mut change: Box<dyn FnMut(&mut Value) -> bool + Send + '_>,
 ) -> Result<(), ApiError> {
     let Target { resource, namespace, name, .. } = target;
     let gone = || ApiError::not_found(&resource.group, &resource.plural, name);

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use plimsoll_api::resource::Resource;
 use tokio_util::sync::CancellationToken;
 
@@ -22,12 +23,33 @@ pub trait Sink: Send {
 }
 
 /// Follows the resource of `reflector`, in one of these versions, until stopped.
-pub async fn run(
+pub fn run<'a>(
     reflector: Reflector,
     versions: &'static [Resource],
     groups: Groups,
     stop: CancellationToken,
-    mut sink: impl Sink,
+    sink: impl Sink + 'a,
+) -> BoxFuture<'a, ()> {
+    run_boxed(reflector, versions, groups, stop, Box::new(sink))
+}
+
+/// Compiled once, for all sinks.
+fn run_boxed<'a>(
+    reflector: Reflector,
+    versions: &'static [Resource],
+    groups: Groups,
+    stop: CancellationToken,
+    mut sink: Box<dyn Sink + 'a>,
+) -> BoxFuture<'a, ()> {
+    Box::pin(async move { each(reflector, versions, groups, stop, &mut *sink).await })
+}
+
+async fn each(
+    reflector: Reflector,
+    versions: &'static [Resource],
+    groups: Groups,
+    stop: CancellationToken,
+    sink: &mut (dyn Sink + '_),
 ) {
     let mut was_forbidden = false;
     while !stop.is_cancelled() {
@@ -46,7 +68,7 @@ pub async fn run(
         match served {
             Ok(Served::In(resource)) => {
                 sink.served(Some(resource));
-                follow(Reflector { resource, ..reflector.clone() }, &stop, &mut sink).await;
+                follow(Reflector { resource, ..reflector.clone() }, &stop, sink).await;
                 continue;
             }
             Ok(Served::Forbidden | Served::No) => {
@@ -64,7 +86,7 @@ pub async fn run(
 }
 
 /// Follows one version until it is not served any more.
-async fn follow(reflector: Reflector, stop: &CancellationToken, sink: &mut impl Sink) {
+async fn follow(reflector: Reflector, stop: &CancellationToken, sink: &mut (dyn Sink + '_)) {
     let resource = reflector.resource;
     tracing::info!(resource = resource.plural, version = resource.api_version, "the cluster serves it");
     let ended = stop.child_token();

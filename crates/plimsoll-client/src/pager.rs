@@ -1,5 +1,6 @@
 //! Lists in pages (client-go's `pager.ListPager`).
 
+use futures::future::BoxFuture;
 use plimsoll_api::request::Error;
 use plimsoll_api::watch::Page;
 use tokio_util::task::AbortOnDropHandle;
@@ -10,28 +11,30 @@ use crate::rest::{Api, Encoding, encode};
 const PAGE: usize = 500;
 
 /// Lists a collection, hands on each page, and returns the version of the list. `selector` is more of the query, such as
-/// `&labelSelector=…`. The server makes the next page while one is handed on.
+/// `&labelSelector=…`. The server makes the next page while one is handed on. Compiled once, for all callers.
 ///
 /// # Errors
 /// What the server said, or why it could not be asked: 410 when the list took so long that its version is gone. Pages that
 /// came before have been handed on.
-pub async fn each_page(
-    api: &Api,
-    collection: &str,
-    selector: &str,
+pub fn each_page<'a>(
+    api: &'a Api,
+    collection: &'a str,
+    selector: &'a str,
     encoding: Encoding,
-    mut hand_on: impl FnMut(&Page<'_>) + Send,
-) -> Result<String, Error> {
-    let first = format!("{collection}?limit={PAGE}{selector}");
-    let mut bytes = api.get_list(&first, encoding).await?;
-    loop {
-        let page = Page::read(&bytes)?;
-        let next = (!page.next.is_empty()).then(|| {
-            let (api, path) = (api.clone(), format!("{first}&continue={}", encode(&page.next)));
-            AbortOnDropHandle::new(tokio::spawn(async move { api.get_list(&path, encoding).await }))
-        });
-        hand_on(&page);
-        let Some(next) = next else { return Ok(page.resource_version.into_owned()) };
-        bytes = next.await.map_err(|e| Error::Transport(e.to_string()))??;
-    }
+    hand_on: &'a mut (dyn FnMut(&Page<'_>) + Send),
+) -> BoxFuture<'a, Result<String, Error>> {
+    Box::pin(async move {
+        let first = format!("{collection}?limit={PAGE}{selector}");
+        let mut bytes = api.get_list(&first, encoding).await?;
+        loop {
+            let page = Page::read(&bytes)?;
+            let next = (!page.next.is_empty()).then(|| {
+                let (api, path) = (api.clone(), format!("{first}&continue={}", encode(&page.next)));
+                AbortOnDropHandle::new(tokio::spawn(async move { api.get_list(&path, encoding).await }))
+            });
+            hand_on(&page);
+            let Some(next) = next else { return Ok(page.resource_version.into_owned()) };
+            bytes = next.await.map_err(|e| Error::Transport(e.to_string()))??;
+        }
+    })
 }

@@ -18,9 +18,10 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use plimsoll_api::request::Error;
 use plimsoll_api::resource::Resource;
-use plimsoll_api::watch::{Change, Event, Gone, Known, Meta, join, split};
+use plimsoll_api::watch::{Change, Event, Gone, Known, Meta, Page, join, split};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -141,7 +142,20 @@ impl Reflector {
     }
 
     /// Calls `sink` for everything that happens, until cancelled.
-    pub async fn run(self, stop: CancellationToken, mut sink: impl FnMut(Delta<'_>) + Send) {
+    pub fn run<'a>(
+        self,
+        stop: CancellationToken,
+        sink: impl FnMut(Delta<'_>) + Send + 'a,
+    ) -> BoxFuture<'a, ()> {
+        self.run_boxed(stop, Box::new(sink))
+    }
+
+    /// Compiled once, for all sinks.
+    fn run_boxed<'a>(self, stop: CancellationToken, mut sink: Box<Sink<'a>>) -> BoxFuture<'a, ()> {
+        Box::pin(async move { self.each(stop, &mut *sink).await })
+    }
+
+    async fn each(self, stop: CancellationToken, sink: &mut Sink<'_>) {
         let (resource, seen) = (self.resource, Arc::clone(&self.memory.objects).lock_owned().await);
         let (collection, path) = (resource.collection(&self.namespace), String::new());
         let mut session = Session { source: self, seen, collection, path, version: None, denied: None };
@@ -150,7 +164,7 @@ impl Reflector {
             let began = Instant::now();
             let ended = tokio::select! {
                 () = stop.cancelled() => return,
-                ended = session.list_and_watch(&mut sink) => ended,
+                ended = session.list_and_watch(sink) => ended,
             };
             match ended {
                 Ok(()) if began.elapsed() >= SHORT => {
@@ -162,7 +176,7 @@ impl Reflector {
                     After::Retry => {}
                     After::Unserved => wait = wait.min(UNSERVED),
                     After::Absent => {
-                        session.empty(&mut sink);
+                        session.empty(sink);
                         wait = BACKOFF.1;
                     }
                 },
@@ -200,6 +214,9 @@ enum After {
     Absent,
 }
 
+/// What is called for everything that happens.
+type Sink<'a> = dyn FnMut(Delta<'_>) + Send + 'a;
+
 /// A run of a reflector.
 struct Session {
     source: Reflector,
@@ -215,7 +232,7 @@ struct Session {
 }
 
 impl Session {
-    async fn list_and_watch(&mut self, sink: &mut (impl FnMut(Delta<'_>) + Send)) -> Result<(), Broken> {
+    async fn list_and_watch(&mut self, sink: &mut Sink<'_>) -> Result<(), Broken> {
         let from = match self.version.clone() {
             Some(version) => version,
             None => {
@@ -261,11 +278,11 @@ impl Session {
         }
     }
 
-    async fn list(&mut self, sink: &mut (impl FnMut(Delta<'_>) + Send)) -> Result<String, Error> {
+    async fn list(&mut self, sink: &mut Sink<'_>) -> Result<String, Error> {
         self.seen.objects.begin_list();
         let Reflector { api, selector, encoding, .. } = self.source.clone();
         let collection = self.collection.clone();
-        let version = pager::each_page(&api, &collection, &selector, encoding, |page| {
+        let hand_on = &mut |page: &Page<'_>| {
             self.source.tracker.heard();
             for item in &page.items {
                 match Meta::of(item) {
@@ -273,8 +290,8 @@ impl Session {
                     None => self.unreadable(),
                 }
             }
-        });
-        let version = version.await?;
+        };
+        let version = pager::each_page(&api, &collection, &selector, encoding, hand_on).await?;
         self.sweep(sink);
         self.seen.listed = true;
         sink(Delta::Synced { version: &version });
@@ -301,7 +318,7 @@ impl Session {
     }
 
     /// There is none of the resource.
-    fn empty(&mut self, sink: &mut (impl FnMut(Delta<'_>) + Send)) {
+    fn empty(&mut self, sink: &mut Sink<'_>) {
         self.seen.objects.begin_list();
         self.sweep(sink);
         self.seen.listed = false;
@@ -312,11 +329,11 @@ impl Session {
     }
 
     /// Deletes what the last list did not contain.
-    fn sweep(&mut self, sink: &mut impl FnMut(Delta<'_>)) {
+    fn sweep(&mut self, sink: &mut Sink<'_>) {
         self.seen.objects.end_list().iter().for_each(|gone| end(gone, sink));
     }
 
-    async fn follow(&mut self, from: String, sink: &mut (impl FnMut(Delta<'_>) + Send)) -> Result<(), Error> {
+    async fn follow(&mut self, from: String, sink: &mut Sink<'_>) -> Result<(), Error> {
         let path = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={from}{}",
             self.collection, self.source.selector
@@ -342,7 +359,7 @@ impl Session {
     }
 
     /// Handles an event; returns the version up to which everything has been seen.
-    fn event(&mut self, event: Event<'_>, sink: &mut impl FnMut(Delta<'_>)) -> Option<String> {
+    fn event(&mut self, event: Event<'_>, sink: &mut Sink<'_>) -> Option<String> {
         let version = match event {
             Event::Upsert { meta, object } => {
                 self.upsert(&meta, object, sink);
@@ -366,7 +383,7 @@ impl Session {
         tracing::warn!(path = self.collection, "an object without readable metadata was skipped");
     }
 
-    fn upsert(&mut self, meta: &Meta<'_>, bytes: &[u8], sink: &mut impl FnMut(Delta<'_>)) {
+    fn upsert(&mut self, meta: &Meta<'_>, bytes: &[u8], sink: &mut Sink<'_>) {
         join(&mut self.path, &meta.namespace, &meta.name);
         if let Change::Replaced(gone) = self.seen.objects.upsert(&self.path, &meta.uid, ()) {
             end(&gone, sink);
@@ -375,7 +392,7 @@ impl Session {
     }
 }
 
-fn end(gone: &Gone<()>, sink: &mut impl FnMut(Delta<'_>)) {
+fn end(gone: &Gone<()>, sink: &mut Sink<'_>) {
     let (namespace, name) = split(&gone.path);
     sink(Delta::Delete { namespace, name, uid: &gone.uid });
 }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -110,7 +111,12 @@ impl Supervisor {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (name, supervisor) = (name.into(), self.clone());
+        self.keep(name.into(), Box::new(move || Box::pin(make())));
+    }
+
+    /// The same for all tasks: each type of task would compile a scheduler's worth of code.
+    fn keep(&self, name: String, mut make: Box<dyn FnMut() -> BoxFuture<'static, ()> + Send>) {
+        let supervisor = self.clone();
         self.tasks.spawn(async move {
             let mut pause = BACKOFF.0;
             loop {
@@ -152,7 +158,11 @@ impl Supervisor {
 
     /// Runs a task whose panic ends the process.
     pub fn spawn_vital(&self, name: impl Into<String>, task: impl Future<Output = ()> + Send + 'static) {
-        let (name, fatal) = (name.into(), self.fatal.clone());
+        self.keep_vital(name.into(), Box::pin(task));
+    }
+
+    fn keep_vital(&self, name: String, task: BoxFuture<'static, ()>) {
+        let fatal = self.fatal.clone();
         self.tasks.spawn(async move {
             if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
                 fatal.set(format!("{name} panicked: {}", message(&*panic)));

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{TryFutureExt, TryStreamExt};
 use http::{Request, Response, StatusCode, Uri};
-use http_body_util::{BodyDataStream, Full};
+use http_body_util::{BodyDataStream, BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -44,7 +44,16 @@ pub fn client(config: Config) -> Result<Client, kube::Error> {
         // kube's stack names the missing support.
         return Client::try_from(config);
     }
-    Ok(ClientBuilder::new(service(&config)?, config.default_namespace).build())
+    let http = service(&config)?;
+    let whole = tower::service_fn(move |request: Request<Body>| {
+        let http = http.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let body = Full::new(body.collect().await?.to_bytes());
+            http.oneshot(Request::from_parts(head, body)).await
+        }
+    });
+    Ok(ClientBuilder::new(whole, config.default_namespace).build())
 }
 
 /// Requests with deadlines, writing as `manager`.
@@ -55,25 +64,16 @@ pub fn api(config: Config, manager: &'static str) -> Result<Api, kube::Error> {
     let transport: Arc<dyn Transport> = if config.proxy_url.is_some() {
         Arc::new(Proxied(Client::try_from(config)?))
     } else {
-        Arc::new(Remote(BoxCloneSyncService::new(service(&config)?.map_response(split as Split<Incoming>))))
+        Arc::new(Remote(service(&config)?))
     };
     Ok(Api::new(transport, manager))
 }
 
+/// Connections to an API server.
+type Http = BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, BoxError>;
+
 /// The stack of layers: connections, and what the configuration adds to each request.
-fn service<B>(
-    config: &Config,
-) -> Result<
-    impl Service<Request<B>, Response = Response<Incoming>, Error = BoxError, Future: Send>
-    + Clone
-    + Send
-    + Sync
-    + 'static,
-    kube::Error,
->
-where
-    B: hyper::body::Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static,
-{
+fn service(config: &Config) -> Result<Http, kube::Error> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -83,22 +83,21 @@ where
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
     let connector = Within { inner: config.rustls_https_connector_with_connector(tcp)? };
-    let http: hyper_util::client::legacy::Client<_, B> =
+    let http: hyper_util::client::legacy::Client<_, Full<Bytes>> =
         hyper_util::client::legacy::Builder::new(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .build(connector);
-    Ok(ServiceBuilder::new()
+    let layers = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
-        .service(http))
+        .map_err(BoxError::from);
+    Ok(BoxCloneSyncService::new(layers.service(http)))
 }
 
 /// Status and body of an answer.
 type Answer = (StatusCode, Parts);
-type Split<B> = fn(Response<B>) -> Answer;
 
 fn split<B>(answer: Response<B>) -> Answer
 where
@@ -111,12 +110,12 @@ where
 
 /// The stack as the transport of [`Api`]. kube's client puts a queue and a task in front of it, through which each request
 /// would go.
-struct Remote(BoxCloneSyncService<Request<Full<Bytes>>, Answer, BoxError>);
+struct Remote(Http);
 
 impl Transport for Remote {
     fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, Result<Answer, Error>> {
         let answer = self.0.clone().oneshot(request.map(|body| Full::new(body.into())));
-        Box::pin(answer.map_err(|e| Error::Transport(with_causes(&*e))))
+        Box::pin(answer.map_ok(split).map_err(|e| Error::Transport(with_causes(&*e))))
     }
 
     fn is_remote(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_api::watch::Meta;
+use plimsoll_api::watch::{Meta, Page};
 use plimsoll_client::leader_election::Claim;
 use plimsoll_client::pager;
 use plimsoll_client::reflector::Memory;
@@ -64,11 +64,11 @@ async fn caught_up(api: &Api, resource: Resource, seen: &Memory) {
 async fn newest(api: &Api, resource: Resource) -> Result<u64, Error> {
     let mut newest = 0;
     let collection = resource.collection("");
-    let listed = pager::each_page(api, &collection, "", Encoding::Metadata, |page| {
+    let compare = &mut |page: &Page<'_>| {
         let metas = page.items.iter().filter_map(|item| Meta::of(item));
         newest = metas.filter_map(|meta| meta.resource_version.parse().ok()).fold(newest, u64::max);
-    });
-    match listed.await {
+    };
+    match pager::each_page(api, &collection, "", Encoding::Metadata, compare).await {
         Ok(_) => Ok(newest),
         // The resource is not served: there are none.
         Err(e) if e.is_not_found() => Ok(newest),

@@ -164,9 +164,19 @@ impl<'de> Deserializer<'de> for Many<'_, 'de> {
         visitor.visit_some(self)
     }
 
+    /// A repeated field is a list or a map. Each type of struct would be compiled for both of them.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        _: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value> {
+        Err(Error::custom(format_args!("a repeated field where {name} is expected")))
+    }
+
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
-        newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
     }
 }
 

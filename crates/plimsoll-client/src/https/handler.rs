@@ -46,17 +46,17 @@ pub fn text(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
     response
 }
 
-/// Serves until `stop`.
-pub async fn serve(
+/// Serves until `stop`. An `async fn` would have each crate that waits for it compile all of HTTP once more.
+pub fn serve(
     (name, socket): (&'static str, TcpListener),
     tls: Option<Tls>,
     limits: Limits,
     handler: Handler,
     stop: CancellationToken,
-) {
+) -> BoxFuture<'static, ()> {
     let Limits { connections, body } = limits;
     let limits = super::Limits { connections, handshake: HEAD, head: HEAD, ..super::Limits::default() };
-    super::serve(Listener { name, socket, tls, limits }, Handlers { handler, body }, stop).await;
+    Box::pin(super::serve(Listener { name, socket, tls, limits }, Handlers { handler, body }, stop))
 }
 
 struct Handlers {

@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -178,30 +179,32 @@ async fn serve_one<C: Connect>(
     stop: CancellationToken,
 ) {
     let _ = stream.set_nodelay(true);
-    let refused = |e: String| tracing::debug!(error = e, "a connection was refused");
-    let Some(tls) = tls else {
-        return match connect.connect(&Peer { address, certificate: None, connection }) {
-            Ok(service) => requests(limits, stream, http(limits, None), service, connection, stop).await,
-            Err(e) => refused(e),
-        };
+    // One type for both: HTTP is compiled for each type of stream.
+    let stream = match tls {
+        None => Either::Left(stream),
+        Some(tls) => {
+            let shaken = tokio::select! {
+                () = stop.cancelled() => return,
+                shaken = tokio::time::timeout(limits.handshake, tls.accept(stream)) => shaken,
+            };
+            match shaken {
+                Ok(Ok(stream)) => Either::Right(stream),
+                Ok(Err(e)) => return tracing::debug!(error = %e, "TLS handshake failed"),
+                Err(_) => return tracing::debug!("TLS handshake took too long"),
+            }
+        }
     };
-    let shaken = tokio::select! {
-        () = stop.cancelled() => return,
-        shaken = tokio::time::timeout(limits.handshake, tls.accept(stream)) => shaken,
+    let session = match &stream {
+        Either::Left(_) => None,
+        Either::Right(tls) => Some(tls.get_ref().1),
     };
-    let stream = match shaken {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(e)) => return tracing::debug!(error = %e, "TLS handshake failed"),
-        Err(_) => return tracing::debug!("TLS handshake took too long"),
-    };
-    let session = stream.get_ref().1;
-    let certificate = session.peer_certificates().and_then(<[_]>::first);
+    let certificate = session.and_then(|s| s.peer_certificates()).and_then(<[_]>::first);
     match connect.connect(&Peer { address, certificate, connection }) {
         Ok(service) => {
-            let builder = http(limits, session.alpn_protocol());
+            let builder = http(limits, session.and_then(|s| s.alpn_protocol()));
             requests(limits, stream, builder, service, connection, stop).await;
         }
-        Err(e) => refused(e),
+        Err(e) => tracing::debug!(error = e, "a connection was refused"),
     }
 }
 
