@@ -86,6 +86,8 @@ struct Inner {
     counters: Counters,
     /// Reflectors that informers on this store share.
     informers: plimsoll_client::SharedInformers,
+    /// Connections to webhooks that wait for the next call.
+    webhooks: crate::webhook_client::Idle,
     /// Why nothing can be written any more.
     fatal: plimsoll_client::Fatal,
 }
@@ -124,6 +126,10 @@ impl Shared {
 }
 
 impl Store {
+    pub(crate) fn webhook_connections(&self) -> &crate::webhook_client::Idle {
+        &self.inner.webhooks
+    }
+
     /// A store that forgets everything with the process.
     pub fn in_memory() -> Self {
         Self::in_memory_with(WINDOW)
@@ -185,6 +191,7 @@ impl Store {
             journal,
             counters: Counters::default(),
             informers: plimsoll_client::SharedInformers::default(),
+            webhooks: crate::webhook_client::Idle::default(),
             fatal: plimsoll_client::Fatal::default(),
         };
         Self { inner: Arc::new(inner) }

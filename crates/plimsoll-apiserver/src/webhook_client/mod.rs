@@ -1,5 +1,6 @@
-//! One HTTPS call to a webhook: at its URL, or behind a Service.
+//! HTTPS calls to webhooks: at their URLs, or behind Services.
 
+mod idle;
 pub(crate) mod service;
 
 use std::sync::Arc;
@@ -8,8 +9,9 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use http::{Request, header};
+use http::{Request, Response, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
@@ -19,6 +21,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::store::Store;
+pub use idle::Idle;
+use idle::{Endpoint, Sender};
 
 /// Largest answer that is read, in bytes, unless the question was large.
 const MAX_ANSWER: usize = 3 * 1024 * 1024;
@@ -51,51 +55,89 @@ pub async fn post(
         }
         None => None,
     };
-    match tokio::time::timeout(limit, exchange(url, behind, client, review)).await {
+    match tokio::time::timeout(limit, exchange(store.webhook_connections(), url, behind, client, review))
+        .await
+    {
         Ok(result) => result,
         Err(_) => Err(Failure::Unreachable("context deadline exceeded".to_owned())),
     }
 }
 
 async fn exchange(
+    idle: &Idle,
     url: &str,
     behind: Option<(String, u16)>,
     client: &Value,
     review: &Value,
 ) -> Result<Bytes, Failure> {
-    let unreachable = |e: &dyn std::fmt::Display| Failure::Unreachable(e.to_string());
     let uri: http::Uri = url.parse().map_err(|e| unreachable(&e))?;
     let host = uri.host().unwrap_or("").trim_matches(['[', ']']).to_owned();
     let (address, port) = behind.unwrap_or_else(|| (host.clone(), uri.port_u16().unwrap_or(443)));
-    let stream =
-        TcpStream::connect((address.as_str(), port)).await.map_err(|e| dial_error(&address, port, &e))?;
-    let _ = stream.set_nodelay(true);
-    let config = tls(client).map_err(|e| unreachable(&e))?;
-    let name = ServerName::try_from(host.clone()).map_err(|e| unreachable(&e))?;
-    let stream = TlsConnector::from(config)
-        .connect(name, stream)
-        .await
-        .map_err(|e| Failure::Unreachable(format!("tls: failed to verify certificate: {e}")))?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| unreachable(&e))?;
-    let connection = tokio::spawn(connection);
+    let bundle = client["caBundle"].as_str().unwrap_or("").to_owned();
+    let endpoint = Endpoint { host, address, port, bundle };
+    let tls = idle.tls(&endpoint, || tls(&endpoint.bundle)).map_err(|e| unreachable(&e))?;
     let question = Bytes::from(review.to_string());
     let most = MAX_ANSWER.max(question.len().saturating_mul(MAX_GROWTH));
-    let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    let authority = uri.authority().map_or("", http::uri::Authority::as_str);
-    let request = Request::post(path)
-        .header(header::HOST, authority)
+    let request = request(&uri, question).map_err(|e| unreachable(&e))?;
+    let (mut sender, response) = match idle.take(&endpoint) {
+        // The server may have closed it a moment ago; then nobody has answered, and it is asked once more.
+        Some(mut kept) => match send(&mut kept, request.clone()).await {
+            Err(e) if e.is_canceled() || e.is_incomplete_message() || e.is_closed() => {
+                let mut new = connect(&endpoint, &tls).await?;
+                let response = send(&mut new, request).await;
+                (new, response)
+            }
+            response => (kept, response),
+        },
+        None => {
+            let mut new = connect(&endpoint, &tls).await?;
+            let response = send(&mut new, request).await;
+            (new, response)
+        }
+    };
+    let response = response.map_err(|e| unreachable(&e))?;
+    let status = response.status().as_u16();
+    let body = Limited::new(response.into_body(), most).collect().await;
+    let body = body.map_err(|e| unreachable(&e))?.to_bytes();
+    if sender.ready().await.is_ok() {
+        idle.put(endpoint, tls, sender);
+    }
+    if status == 200 { Ok(body) } else { Err(Failure::Status(status)) }
+}
+
+fn unreachable(e: &dyn std::fmt::Display) -> Failure {
+    Failure::Unreachable(e.to_string())
+}
+
+async fn send(sender: &mut Sender, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+    sender.ready().await?;
+    sender.send_request(request).await
+}
+
+fn request(uri: &http::Uri, question: Bytes) -> Result<Request<Full<Bytes>>, http::Error> {
+    Request::post(uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str))
+        .header(header::HOST, uri.authority().map_or("", http::uri::Authority::as_str))
         .header(header::ACCEPT, "application/json, */*")
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::USER_AGENT, "kube-apiserver-admission")
         .body(Full::new(question))
-        .map_err(|e| unreachable(&e))?;
-    let response = sender.send_request(request).await.map_err(|e| unreachable(&e))?;
-    let status = response.status().as_u16();
-    let body = Limited::new(response.into_body(), most).collect().await;
-    connection.abort();
-    let body = body.map_err(|e| unreachable(&e))?.to_bytes();
-    if status == 200 { Ok(body) } else { Err(Failure::Status(status)) }
+}
+
+async fn connect(endpoint: &Endpoint, tls: &Arc<rustls::ClientConfig>) -> Result<Sender, Failure> {
+    let Endpoint { host, address, port, .. } = endpoint;
+    let stream =
+        TcpStream::connect((address.as_str(), *port)).await.map_err(|e| dial_error(address, *port, &e))?;
+    let _ = stream.set_nodelay(true);
+    let name = ServerName::try_from(host.clone()).map_err(|e| unreachable(&e))?;
+    let stream = TlsConnector::from(Arc::clone(tls))
+        .connect(name, stream)
+        .await
+        .map_err(|e| Failure::Unreachable(format!("tls: failed to verify certificate: {e}")))?;
+    let (sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| unreachable(&e))?;
+    // It ends when its sender is dropped, or when the server closes it.
+    tokio::spawn(connection);
+    Ok(sender)
 }
 
 fn dial_error(host: &str, port: u16, e: &std::io::Error) -> Failure {
@@ -107,8 +149,7 @@ fn dial_error(host: &str, port: u16, e: &std::io::Error) -> Failure {
 }
 
 /// Trusts the bundle of the webhook and no other authority.
-fn tls(client: &Value) -> Result<Arc<rustls::ClientConfig>, String> {
-    let bundle = client["caBundle"].as_str().unwrap_or("");
+fn tls(bundle: &str) -> Result<Arc<rustls::ClientConfig>, String> {
     let pem = BASE64_STANDARD.decode(bundle).map_err(|e| e.to_string())?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&pem) {

@@ -28,3 +28,4 @@ mod server_properties;
 mod store_properties;
 mod tokens;
 mod watches;
+mod webhook_connections;

@@ -2,6 +2,8 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -21,6 +23,7 @@ pub struct Https {
     /// Its authority, as `caBundle` has it.
     pub ca: String,
     task: tokio::task::JoinHandle<()>,
+    accepted: Arc<AtomicUsize>,
 }
 
 impl Drop for Https {
@@ -41,9 +44,12 @@ impl Https {
         let address = listener.local_addr().unwrap();
         let ca = BASE64_STANDARD.encode(&credentials.ca);
         let acceptor = TlsAcceptor::from(credentials.tls().unwrap());
+        let accepted: Arc<AtomicUsize> = Arc::default();
+        let counted = Arc::clone(&accepted);
         let task = tokio::spawn(async move {
             loop {
                 let Ok((stream, _)) = listener.accept().await else { return };
+                counted.fetch_add(1, Ordering::SeqCst);
                 let (acceptor, answer) = (acceptor.clone(), answer.clone());
                 tokio::spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
@@ -58,7 +64,13 @@ impl Https {
                 });
             }
         });
-        Self { address, ca, task }
+        Self { address, ca, task, accepted }
+    }
+
+    /// How many connections there have been.
+    #[allow(dead_code)] // not every executable asks
+    pub fn connections(&self) -> usize {
+        self.accepted.load(Ordering::SeqCst)
     }
 }
 
