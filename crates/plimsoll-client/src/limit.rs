@@ -178,8 +178,8 @@ mod tests {
         // A caller that has taken a token doesn't wait for the first request, but for the next one.
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(limit.try_take());
-        let paid = api.paid(&limit);
-        let ask = || async { drop(paid.get_path("/").await.unwrap()) };
+        let prepaid = api.prepaid(&limit);
+        let ask = || async { drop(prepaid.get_path("/").await.unwrap()) };
         assert!(seconds(ask()).await < 0.001);
         assert!(seconds(ask()).await > 0.09);
     }

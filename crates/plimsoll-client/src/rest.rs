@@ -90,7 +90,7 @@ pub struct Api {
     /// For all requests but watches.
     limit: Limit,
     /// Whether the next request has its token already.
-    paid: Option<Arc<AtomicBool>>,
+    prepaid: Option<Arc<AtomicBool>>,
 }
 
 impl std::fmt::Debug for Api {
@@ -124,7 +124,7 @@ pub fn encode(text: &str) -> String {
 impl Api {
     /// Requests through `transport`, writing as `manager`.
     pub fn new(transport: Arc<dyn Transport>, manager: &'static str) -> Self {
-        Self { transport, manager, limit: Limit::default(), paid: None }
+        Self { transport, manager, limit: Limit::default(), prepaid: None }
     }
 
     /// Requests to a server in this process, writing as `manager`.
@@ -146,9 +146,9 @@ impl Api {
 
     /// The same client, under a limit from which a caller has taken the token of the first request already.
     #[must_use]
-    pub fn paid(&self, limit: &Limit) -> Self {
-        let paid = limit.is_some().then(|| Arc::new(AtomicBool::new(true)));
-        Self { limit: limit.clone(), paid, ..self.clone() }
+    pub fn prepaid(&self, limit: &Limit) -> Self {
+        let prepaid = limit.is_some().then(|| Arc::new(AtomicBool::new(true)));
+        Self { limit: limit.clone(), prepaid, ..self.clone() }
     }
 
     /// Whether a limit of its own may hold up requests.
@@ -158,7 +158,7 @@ impl Api {
 
     /// Sends a request and reads the answer.
     async fn ask(&self, request: Request<Vec<u8>>) -> Result<Bytes> {
-        if !self.paid.as_ref().is_some_and(|paid| paid.swap(false, Ordering::Relaxed)) {
+        if !self.prepaid.as_ref().is_some_and(|prepaid| prepaid.swap(false, Ordering::Relaxed)) {
             self.limit.take().await;
         }
         let answer = self.transport.send(request);

@@ -136,7 +136,7 @@ fn begin(lanes: &mut Lanes, tasks: &mut tokio::task::JoinSet<Lane>, context: &Co
             more = true;
             let mut context = context.clone();
             if limit.is_some() {
-                context.api = context.api.paid(limit);
+                context.api = context.api.prepaid(limit);
             }
             tasks.spawn(async move {
                 carry_out(action, &context, turn).await;
@@ -215,8 +215,8 @@ async fn may_explain(waiting: [bool; Group::ALL.len()], context: &Context) {
 /// Passes on what is not a request of its own.
 fn pass_on(action: &Action, context: &Context) {
     match action {
-        Action::Scheduler(SchedulerAction::Record { pod, note, .. }) => {
-            context.recorder.record(execution::pod_event(pod, note));
+        Action::Scheduler(SchedulerAction::Record { pod, event, .. }) => {
+            context.recorder.record(execution::pod_event(pod, event));
         }
         Action::Queueing(QueueAction::Record(event)) => {
             let WorkloadEvent { key, cause: _, event: recorded } = &**event;

@@ -164,6 +164,6 @@ impl Scheduler {
         let node = self.cluster.strings.text(self.cluster.nodes[node].name);
         let message = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
         let cause = RecordCause::Scheduled;
-        self.outbox.push(Action::Record { pod, cause, note: cause.note(message) });
+        self.outbox.push(Action::Record { pod, cause, event: cause.event(message) });
     }
 }

@@ -267,7 +267,7 @@ impl Scheduler {
                 });
             }
             let cause = RecordCause::Preempted;
-            self.outbox.push(Action::Record { pod, cause, note: cause.note(message) });
+            self.outbox.push(Action::Record { pod, cause, event: cause.event(message) });
         }
         let nominated = self.cluster.nodes[candidate.node].nominated.clone();
         for other in nominated.into_iter().filter(|p| *p != id) {
@@ -329,7 +329,7 @@ impl Scheduler {
 
     fn record(&mut self, id: PodId, cause: RecordCause, text: &str) {
         let pod = self.pod_ref(id);
-        self.outbox.push(Action::Record { pod, cause, note: cause.note(truncate_note(text)) });
+        self.outbox.push(Action::Record { pod, cause, event: cause.event(truncate_note(text)) });
     }
 }
 

@@ -159,7 +159,7 @@ impl Scheduler {
         self.queue.get(id).is_some_and(|q| matches!(q.stage, Stage::Gated(_)))
     }
 
-    /// Follows `status.nominatedNodeName` of a waiting pod. Pods of other schedulers keep no room, nor do pods
+    /// Follows `status.nominatedNodeName` of a waiting pod. Pods of other schedulers keep no capacity, nor do pods
     /// that arrive gated, until their next update: upstream's nominator hears of pods that enter the active
     /// queue.
     fn nominate_as_seen(&mut self, id: PodId, name: &str) {
@@ -241,7 +241,7 @@ impl Scheduler {
         self.own_update(id, old, gates_gone);
     }
 
-    /// A pod is nominated elsewhere or nowhere: its room is free for pods that did not go before it.
+    /// A pod is nominated elsewhere or nowhere: its capacity is free for pods that did not go before it.
     fn nomination_ended(&mut self, id: PodId, old: Option<&PodSnapshot>) {
         let Some(old) = old else { return };
         let priority = old.shape.spec.priority;
@@ -346,7 +346,7 @@ impl Scheduler {
         let payload = Payload::Pod { id, old: Some(view), new: None };
         let change =
             ClusterEvent { resource: EventResource::AssignedPod, actions: ActionType::DELETE, payload };
-        // A nominated pod kept its room from pods that do not go before it only (`getLEPriorityPreCheck`).
+        // A nominated pod kept its capacity from pods that do not go before it only (`getLEPriorityPreCheck`).
         self.changed_for(&change, |p, other| placed || p.cluster.priority(other) <= priority);
     }
 

@@ -62,7 +62,7 @@ pub use metrics::{
 };
 pub use plugins::{FitArgs, ResourceWeight, StrategyKind};
 pub use queue::{Backoff, QueueCounts};
-pub use record::{FailureReason, Note, RecordCause};
+pub use record::{FailureReason, PodEvent, RecordCause};
 
 use cluster::{Cluster, PodId};
 use plimsoll_state::Answer;
@@ -268,7 +268,7 @@ pub enum Action {
     Preempt {
         /// The victim.
         victim: PodRef,
-        /// The pod that needs the room.
+        /// The pod that needs the capacity.
         preemptor: PodRef,
         /// Message of the condition and of the event on the victim.
         message: String,
@@ -280,7 +280,7 @@ pub enum Action {
         /// What happened.
         cause: RecordCause,
         /// The event, as `cause` says it.
-        note: Note,
+        event: PodEvent,
     },
 }
 

@@ -252,9 +252,9 @@ fn a_pod_being_deleted_is_skipped() {
     let mut going = pod("p", 1);
     going.deleting = true;
     let out = step(&mut p, 0, vec![node("a", 100), upsert(going)]);
-    let [Action::Record { note, .. }] = out.as_slice() else { panic!("{out:?}") };
+    let [Action::Record { event, .. }] = out.as_slice() else { panic!("{out:?}") };
     assert_eq!(
-        (note.reason, note.message.as_str()),
+        (event.reason, event.message.as_str()),
         ("FailedScheduling", "skip schedule deleting pod: ns/p")
     );
     assert_eq!(p.queue_counts(), QueueCounts::default());

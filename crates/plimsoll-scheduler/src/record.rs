@@ -1,8 +1,8 @@
 //! Events about pods, and what they are recorded for.
 
-/// A Kubernetes event to be recorded about a pod or workload.
+/// A Kubernetes event to be recorded about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct PodEvent {
     /// Whether it is a `Warning`; otherwise `Normal`.
     pub warning: bool,
     /// Reason, such as `FailedScheduling`.
@@ -53,12 +53,12 @@ pub enum RecordCause {
 
 impl RecordCause {
     /// The event, with upstream's reason and action.
-    pub(crate) const fn note(self, message: String) -> Note {
+    pub(crate) const fn event(self, message: String) -> PodEvent {
         let (warning, reason, action) = match self {
             Self::Scheduled => (false, "Scheduled", "Binding"),
             Self::Preempted => (false, "Preempted", "Preempting"),
             Self::Failed(_) | Self::Deleting => (true, "FailedScheduling", "Scheduling"),
         };
-        Note { warning, reason, action, message }
+        PodEvent { warning, reason, action, message }
     }
 }

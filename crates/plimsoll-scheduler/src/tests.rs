@@ -77,8 +77,8 @@ fn a_pod_is_bound_and_reported_once() {
     let out = step(&mut e, 0, vec![node("a", 1000), upsert(pod("p", 500))]);
     assert_eq!(binds(&out), [("p".to_owned(), "a".to_owned())]);
     let out = step(&mut e, 1, vec![Event::Answer(crate::Event::Bound("uid-p".into()))]);
-    let Some(Action::Record { note, .. }) = out.first() else { panic!("{out:?}") };
-    assert_eq!(note.message, "Successfully assigned ns/p to a");
+    let Some(Action::Record { event, .. }) = out.first() else { panic!("{out:?}") };
+    assert_eq!(event.message, "Successfully assigned ns/p to a");
     let mut bound = pod("p", 500);
     bound.spec.node_name = "a".into();
     assert!(step(&mut e, 2, vec![upsert(bound)]).is_empty());

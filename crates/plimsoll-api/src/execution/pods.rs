@@ -2,7 +2,7 @@
 
 use plimsoll_engine::{Action, Event};
 use plimsoll_queueing::Action as QueueAction;
-use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent, Note, PodRef};
+use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent, PodEvent, PodRef};
 use plimsoll_state::{Answer, Time};
 use serde_json::{Value, json};
 
@@ -184,13 +184,13 @@ fn fail_request(pod: &PodRef, version: &str, now: Time) -> Request {
 }
 
 fn failed_pod(pod: &PodRef, answer: Answer) -> Step {
-    let note = Note {
+    let event = PodEvent {
         warning: false,
         reason: "PodTerminatedByKueue",
         action: "PodTerminated",
         message: TERMINATED.into(),
     };
-    let event = EventRecord { reporting_controller: NODE_CONTROLLER, ..pod_event(pod, &note) };
+    let event = EventRecord { reporting_controller: NODE_CONTROLLER, ..pod_event(pod, &event) };
     let PodRef { uid, namespace, name } = pod.clone();
     let action = Action::Queueing(QueueAction::FailPod { namespace, name, uid });
     Step::Done(Box::new(Outcome {
@@ -201,7 +201,7 @@ fn failed_pod(pod: &PodRef, answer: Answer) -> Step {
 }
 
 /// An Event of the scheduler on a pod.
-pub fn pod_event(pod: &PodRef, note: &Note) -> EventRecord {
+pub fn pod_event(pod: &PodRef, event: &PodEvent) -> EventRecord {
     EventRecord {
         regarding: ObjectReference {
             api_version: "v1".into(),
@@ -211,10 +211,10 @@ pub fn pod_event(pod: &PodRef, note: &Note) -> EventRecord {
             uid: pod.uid.clone(),
             ..ObjectReference::default()
         },
-        warning: note.warning,
-        reason: note.reason.into(),
-        action: note.action.into(),
-        message: note.message.clone(),
+        warning: event.warning,
+        reason: event.reason.into(),
+        action: event.action.into(),
+        message: event.message.clone(),
         reporting_controller: SCHEDULER,
         reporting_instance: String::new(),
     }

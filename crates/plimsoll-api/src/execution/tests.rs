@@ -557,14 +557,14 @@ fn every_refused_action_that_waits_for_an_answer_gets_one() {
     assert_eq!(refuse(&bind(), "no").len(), 1);
     let clear = Action::Scheduler(SchedulerAction::ClearNomination { pod: pod() });
     assert_eq!(refuse(&clear, "no").len(), 1);
-    let note = plimsoll_scheduler::Note {
+    let event = plimsoll_scheduler::PodEvent {
         warning: false,
         reason: "Scheduled",
         action: "Binding",
         message: String::new(),
     };
     let cause = plimsoll_scheduler::RecordCause::Scheduled;
-    let record = Action::Scheduler(SchedulerAction::Record { pod: pod(), cause, note });
+    let record = Action::Scheduler(SchedulerAction::Record { pod: pod(), cause, event });
     assert!(refuse(&record, "no").is_empty());
     assert!(begin(record, None, NOW).is_err());
 }

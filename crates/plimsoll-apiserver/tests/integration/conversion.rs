@@ -114,7 +114,7 @@ async fn port(by_service: bool) -> (Api, Arc<Behaviour>, Https) {
 }
 
 /// A Service that stands for the webhook's host. Endpoints cannot be on the loopback address (the unit tests of
-/// `callout/service.rs` choose among endpoints).
+/// `webhook_client/service.rs` choose among endpoints).
 async fn behind_a_service(api: &Api) {
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "converter"},

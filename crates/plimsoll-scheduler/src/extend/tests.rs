@@ -296,8 +296,8 @@ fn an_extender_binds_and_may_be_replaced_when_it_is_ignorable() {
         } else if ignorable {
             assert_eq!(bound(&out).as_deref(), Some("a"));
         } else {
-            let Some(Action::Record { note, .. }) = out.first() else { panic!("{out:?}") };
-            assert_eq!(note.message, "Successfully assigned ns/p to a");
+            let Some(Action::Record { event, .. }) = out.first() else { panic!("{out:?}") };
+            assert_eq!(event.message, "Successfully assigned ns/p to a");
         }
     }
 }
@@ -313,7 +313,7 @@ fn the_next_extender_binds_where_an_ignorable_one_fails() {
     assert_eq!((asked(&out).1, asked(&out).3), (2, ExtenderCall::Bind("a".into())));
     let out = w.answer(&out, Ok(Answer::Bound));
     assert!(
-        matches!(out.first(), Some(Action::Record { note, .. }) if note.reason == "Scheduled"),
+        matches!(out.first(), Some(Action::Record { event, .. }) if event.reason == "Scheduled"),
         "{out:?}"
     );
 }

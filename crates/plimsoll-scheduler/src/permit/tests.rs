@@ -275,7 +275,7 @@ fn a_waiting_victim_is_taken_back_and_not_deleted() {
     let notes: Vec<&str> = out
         .iter()
         .filter_map(|a| match a {
-            Action::Record { pod, note, .. } if pod.name == "low" => Some(note.message.as_str()),
+            Action::Record { pod, event, .. } if pod.name == "low" => Some(event.message.as_str()),
             _ => None,
         })
         .collect();

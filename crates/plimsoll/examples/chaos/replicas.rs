@@ -89,7 +89,7 @@ impl Replicas {
         }
     }
 
-    /// Ends them in good order; says what was wrong with any of them.
+    /// Ends them cleanly; says what was wrong with any of them.
     pub fn end(&mut self) -> Option<String> {
         self.tend();
         for replica in &mut self.all {

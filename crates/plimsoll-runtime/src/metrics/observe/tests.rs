@@ -1,7 +1,7 @@
 //! Metrics from events and actions.
 
 use super::*;
-use plimsoll_scheduler::{Note, PodRef};
+use plimsoll_scheduler::{PodEvent, PodRef};
 
 fn pod(uid: &str, gates: &[&str], node: &str) -> Event {
     let json = serde_json::json!({
@@ -19,8 +19,8 @@ fn named(uid: &str) -> PodRef {
 
 fn failed(uid: &str, cause: RecordCause) -> Action {
     let (reason, action) = ("FailedScheduling", "Scheduling");
-    let note = Note { warning: true, reason, action, message: String::new() };
-    Action::Scheduler(SchedulerAction::Record { pod: named(uid), cause, note })
+    let event = PodEvent { warning: true, reason, action, message: String::new() };
+    Action::Scheduler(SchedulerAction::Record { pod: named(uid), cause, event })
 }
 
 fn show(observer: &Observer) -> String {
