@@ -217,11 +217,25 @@ impl Releasing {
             return self.end(Answer::Failed(why));
         }
         retry(Request::get(DEVICE_CLAIMS, &claim.namespace, &claim.name), move |response| match response {
+            // A 404 may come from a proxy, and nobody would release the claim then.
+            Err(e) if e.is_not_found() => self.find(),
+            response => self.decide(response),
+        })
+    }
+
+    /// Whether the claim of which a read said that it is not there is in the list.
+    fn find(self) -> Step {
+        let Some(claim) = self.claims.front() else { return self.end(Answer::Done) };
+        let request = Request::find(DEVICE_CLAIMS, &claim.namespace, &claim.name);
+        retry(request, move |response| self.decide(response))
+    }
+
+    fn decide(self, response: Response) -> Step {
+        match response {
             Ok(claim) if self.applies(&claim) => self.read_pod(claim),
             Ok(_) => self.skip(),
-            Err(e) if e.is_not_found() => self.skip(),
             Err(e) => self.end(Answer::Failed(e.to_string())),
-        })
+        }
     }
 
     fn skip(mut self) -> Step {

@@ -497,6 +497,33 @@ fn claims_are_released_unless_the_pod_is_bound_or_they_have_changed() {
 }
 
 #[test]
+fn a_404_of_a_claim_that_is_there_does_not_end_its_release() {
+    let claims = vec![DeviceGrant {
+        allocated: vec![AllocatedDevice { device: "0".into(), ..device() }],
+        ..grant_of_claim()
+    }];
+    let release = || {
+        Action::Scheduler(SchedulerAction::ReleaseClaims {
+            pod: pod(),
+            claims: claims.clone(),
+            deallocate: true,
+        })
+    };
+    let (read, find) = ("get resourceclaims/c", "find resourceclaims/c");
+    let free = Ok(json!({"metadata": {"uid": "u"}, "spec": {}}));
+    let (log, outcome) =
+        run(release(), None, [Err(status(404)), Ok(allocated_to("0")), free, Ok(claim(&[]))]);
+    assert_eq!(log, [read, find, "get pods/p", "patch resourceclaims/c/status"]);
+    assert_eq!(outcome.answers.len(), 2, "the claim, and the answer");
+    // It is gone, or the list is not to be had either: then the pod tries again.
+    let (log, outcome) = run(release(), None, [Err(status(404)), Ok(Value::Null)]);
+    assert_eq!(log, [read, find]);
+    assert_answers(&outcome, &[answered(release(), Answer::Done)]);
+    let (_, outcome) = run(release(), None, [Err(status(404)), Err(status(404))]);
+    assert_answers(&outcome, &[answered(release(), Answer::Failed("code 404".into()))]);
+}
+
+#[test]
 fn a_claim_that_changed_since_it_was_decided_on_is_left_alone() {
     let mut deleted = allocated();
     deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
