@@ -92,7 +92,7 @@ async fn versions(api: &Api) -> Result<BTreeSet<String>, Error> {
 ///
 /// # Errors
 /// When discovery could not be read: then nothing is known.
-pub(crate) async fn lacks(api: &Api, resource: Resource) -> Result<bool, Error> {
+pub async fn lacks(api: &Api, resource: Resource) -> Result<bool, Error> {
     let core = resource.group().is_empty();
     let root = if core { "/api/" } else { "/apis/" };
     match api.get_path(&format!("{root}{}", resource.api_version)).await {

@@ -91,8 +91,17 @@ impl Memory {
     /// of all servers that keep them in etcd).
     pub fn saw(&self, version: &str) {
         if let Ok(version) = version.parse() {
-            self.version.send_if_modified(|seen| std::mem::replace(seen, version) != version);
+            self.see(version);
         }
+    }
+
+    /// There is none of the resource: what was written before will never be handed on.
+    fn saw_the_end(&self) {
+        self.see(u64::MAX);
+    }
+
+    fn see(&self, version: u64) {
+        self.version.send_if_modified(|seen| std::mem::replace(seen, version) != version);
     }
 }
 
@@ -324,6 +333,7 @@ impl Session {
         self.seen.listed = false;
         sink(Delta::Absent);
         sink(Delta::Synced { version: "" });
+        self.source.memory.saw_the_end();
         self.source.tracker.opened();
         self.source.tracker.well();
     }

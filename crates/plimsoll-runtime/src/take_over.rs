@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use plimsoll_api::watch::{Meta, Page};
 use plimsoll_client::leader_election::Claim;
-use plimsoll_client::pager;
 use plimsoll_client::reflector::Memory;
+use plimsoll_client::{discovery, pager};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, DEVICE_CLAIMS, Encoding, Error, Resource, WORKLOADS};
@@ -70,8 +70,12 @@ async fn newest(api: &Api, resource: Resource) -> Result<u64, Error> {
     };
     match pager::each_page(api, &collection, "", Encoding::Metadata, compare).await {
         Ok(_) => Ok(newest),
-        // The resource is not served: there are none.
-        Err(e) if e.is_not_found() => Ok(newest),
+        // A proxy may answer 404 for anything, and what is there would be given again.
+        Err(e) if e.is_not_found() => match discovery::lacks(api, resource).await {
+            Ok(true) => Ok(0),
+            Ok(false) => Err(e),
+            Err(unknown) => Err(unknown),
+        },
         Err(e) => Err(e),
     }
 }
@@ -86,6 +90,44 @@ mod tests {
     use http::{Request, StatusCode};
 
     use super::*;
+
+    /// A server that answers every request with this.
+    struct Always(StatusCode, &'static str);
+
+    impl crate::api::Direct for Always {
+        fn call(&self, _: Request<Vec<u8>>) -> BoxFuture<'static, (StatusCode, BoxStream<'static, Bytes>)> {
+            let (code, body) = (self.0, Bytes::from(self.1));
+            Box::pin(async move { (code, stream::once(async move { body }).boxed()) })
+        }
+    }
+
+    /// A server that has no claims for devices, and says so in its discovery documents.
+    struct Without;
+
+    impl crate::api::Direct for Without {
+        fn call(
+            &self,
+            request: Request<Vec<u8>>,
+        ) -> BoxFuture<'static, (StatusCode, BoxStream<'static, Bytes>)> {
+            let (code, body) = match request.uri().path() {
+                "/apis" => (StatusCode::OK, r#"{"kind": "APIGroupList", "groups": []}"#),
+                _ => (StatusCode::NOT_FOUND, "{}"),
+            };
+            Box::pin(async move { (code, stream::once(async move { Bytes::from(body) }).boxed()) })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_404_is_no_reason_to_take_over_before_discovery_says_so() {
+        let minute = Duration::from_secs(60);
+        let proxied = Api::direct(Arc::new(Always(StatusCode::NOT_FOUND, "{}")), "test");
+        let seen = Memory::default();
+        let early = tokio::time::timeout(minute, caught_up(&proxied, DEVICE_CLAIMS, &seen)).await;
+        assert!(early.is_err(), "claims may be there that have not been seen");
+        let without = Api::direct(Arc::new(Without), "test");
+        let there_are_none = tokio::time::timeout(minute, caught_up(&without, DEVICE_CLAIMS, &seen)).await;
+        assert!(there_are_none.is_ok(), "discovery says that there are none");
+    }
 
     /// A server with workloads of versions 5, 9 and 7 in two pages, at first out of order.
     #[derive(Default)]

@@ -103,6 +103,7 @@ struct Followed {
     server: Arc<Server>,
     health: Health,
     log: Arc<std::sync::Mutex<Vec<String>>>,
+    memory: Memory,
     _stop: tokio_util::sync::DropGuard,
 }
 
@@ -119,6 +120,7 @@ async fn follow(resource: Resource) -> Followed {
     let required = resource == WORKLOADS;
     let reflector = Reflector { tracker, required, ..Reflector::new(api, resource) };
     let seen: Arc<std::sync::Mutex<Vec<String>>> = Arc::clone(&log);
+    let memory = reflector.memory.clone();
     tokio::spawn(reflector.run(stop.clone(), move |delta| {
         let what = match delta {
             Delta::Upsert { meta, .. } => format!("+{}", meta.name),
@@ -128,7 +130,7 @@ async fn follow(resource: Resource) -> Followed {
         };
         seen.lock().unwrap().push(what);
     }));
-    let followed = Followed { server, health, log, _stop: stop.drop_guard() };
+    let followed = Followed { server, health, log, memory, _stop: stop.drop_guard() };
     seconds(1).await;
     assert_eq!(followed.log(), ["+a", "synced"]);
     followed
@@ -154,6 +156,23 @@ async fn a_404_deletes_nothing_before_discovery_says_so_for_a_while() {
     f.server.unserved.store(false, Ordering::SeqCst);
     seconds(15).await;
     assert!(f.log().contains(&"+a".to_owned()), "and it may come back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_versions_of_a_resource_that_is_gone() {
+    let f = follow(RUN_WINDOWS).await;
+    let seconds_for = |version| {
+        let memory = f.memory.clone();
+        async move { tokio::time::timeout(Duration::from_secs(1), memory.reached(version)).await }
+    };
+    assert!(seconds_for(5).await.is_ok() && seconds_for(6).await.is_err());
+    f.server.unserved.store(true, Ordering::SeqCst);
+    f.server.denied.store(true, Ordering::SeqCst);
+    seconds(200).await;
+    assert!(seconds_for(6).await.is_ok(), "it will never be handed on");
+    f.server.unserved.store(false, Ordering::SeqCst);
+    seconds(15).await;
+    assert!(seconds_for(5).await.is_ok() && seconds_for(6).await.is_err(), "it is back");
 }
 
 #[tokio::test(start_paused = true)]
