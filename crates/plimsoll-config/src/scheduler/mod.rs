@@ -148,9 +148,12 @@ fn profile(
             None
         }
     };
-    let args = args::read(raw.plugin_config.unwrap_or_default(), registry, path, errors);
+    let configs = raw.plugin_config.unwrap_or_default();
+    let configured: Vec<String> = configs.iter().filter_map(|config| config.name.clone()).collect();
+    let args = args::read(configs, registry, path, errors);
     let mut plugins = plugins?;
-    validate::arguments(&user, (&plugins, &args), registry, path, errors);
+    validate::missing_arguments((&plugins, &configured), registry, path, errors);
+    validate::points_of_arguments(&user, &args, registry, path, errors);
     plugins.restrict(&args);
     Some(Profile {
         scheduler_name: name,

@@ -134,6 +134,13 @@ fn plugins_of_a_registry_can_be_named_with_arguments() {
         refused.to_string().contains("profiles[0].pluginConfig[0].args.rank: Required value"),
         "{refused}"
     );
+    assert!(!refused.to_string().contains("needs arguments"), "one error for one fault: {refused}");
+    let none = text("{}").replace("  pluginConfig:\n  - name: Mine\n    args: {}\n", "");
+    let none = read_with_registry(&none, &Gates::default(), &registry).expect_err("no arguments").to_string();
+    assert!(
+        none.contains("profiles[0].pluginConfig: Required value: plugin \"Mine\" needs arguments"),
+        "{none}"
+    );
     let unknown = read(&text("{rank: tier}")).expect_err("not in-tree").to_string();
     assert!(unknown.contains("plugin \"Mine\" does not exist"), "{unknown}");
 }

@@ -99,15 +99,15 @@ pub(super) fn plugins(user: &UserPlugins, registry: &Registry, path: &str, error
     known
 }
 
-/// Plugins whose arguments are missing, or don't have what the plugin needs at a point where it is enabled by name.
-pub(super) fn arguments(
-    user: &UserPlugins,
-    (plugins, args): (&PluginSet, &Args),
+/// Plugins that need arguments and have no entry in `pluginConfig` (`configured`: the names there). Arguments that are there
+/// and wrong, such as a guest that can't be loaded, have errors of their own.
+pub(super) fn missing_arguments(
+    (plugins, configured): (&PluginSet, &[String]),
     registry: &Registry,
     path: &str,
     errors: &mut Vec<String>,
 ) {
-    for name in plugins.names().filter(|name| args.of(name).is_none()) {
+    for name in plugins.names().filter(|name| !configured.iter().any(|c| c == name)) {
         let Some(plugin) = registry.get(name) else { continue };
         if let Some(Err(_)) = crate::decode::fields::decode_args(
             &plugin,
@@ -118,6 +118,16 @@ pub(super) fn arguments(
             errors.push(format!("{path}.pluginConfig: Required value: plugin {name:?} needs arguments"));
         }
     }
+}
+
+/// Plugins whose arguments don't have what the plugin needs at a point where it is enabled by name.
+pub(super) fn points_of_arguments(
+    user: &UserPlugins,
+    args: &Args,
+    registry: &Registry,
+    path: &str,
+    errors: &mut Vec<String>,
+) {
     for (point, field) in ExtensionPoint::ALL {
         let Some((_, set)) = user.points.iter().find(|(name, _)| name == field) else { continue };
         for (i, p) in set.enabled.iter().enumerate() {
