@@ -57,12 +57,14 @@ impl ErrorList {
         self.0.push(format!("{path}: Not found: {}", Value::from(value)));
     }
 
-    /// `Unsupported value`.
+    /// `Unsupported value`; without supported ones it names none (apimachinery's `field.NotSupported`).
     pub fn not_supported(&mut self, path: &str, value: &str, supported: &[&str]) {
         let supported: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
-        let value = Value::from(value);
-        self.0
-            .push(format!("{path}: Unsupported value: {value}: supported values: {}", supported.join(", ")));
+        let mut text = format!("{path}: Unsupported value: {}", Value::from(value));
+        if !supported.is_empty() {
+            text.push_str(&format!(": supported values: {}", supported.join(", ")));
+        }
+        self.0.push(text);
     }
 
     /// `ValidateLabelName`: the key of a label, a taint or a toleration.

@@ -82,6 +82,10 @@ fn checks_name_flavors_of_their_queue() {
     let text = "spec.admissionChecksStrategy.admissionChecks[0].onFlavors[0]: Unsupported value: \"g\": \
                 supported values: \"f\"";
     assert_eq!(go("clusterqueues", None, &queue("g", "1")).as_deref(), Some(text));
+    let mut none = queue("g", "1");
+    none["spec"]["resourceGroups"] = json!([]);
+    let text = "spec.admissionChecksStrategy.admissionChecks[0].onFlavors[0]: Unsupported value: \"g\"";
+    assert_eq!(go("clusterqueues", None, &none).as_deref(), Some(text));
     // Stored before the rule.
     assert_eq!(go("clusterqueues", Some(&queue("g", "1")), &queue("g", "2")), None);
     assert!(go("clusterqueues", Some(&queue("h", "1")), &queue("g", "1")).is_some());
