@@ -1,6 +1,6 @@
 //! `cargo xtask simulate --mutations [NAME…]`: takes one mend after the other out of the sources, and has the simulator find that
 //! out by seeds. The mutations are the files of `crates/plimsoll-sim/mutations`: why, the source after `---`, what is there
-//! now, and after `+++` what is there instead; and more sources where one mend covers another. One whose first line ends with `(--joint)` is for seeds of joint admission. A
+//! now, and after `+++` what is there instead; and more sources where one mend covers another. One whose first line ends with a flag, such as `(--joint)`, is for the seeds of that family. A
 //! mutation that no seed finds says what the simulator does not look for.
 
 use std::path::{Path, PathBuf};
@@ -16,8 +16,10 @@ const SEEDS: &[&str] = &["--from", "2026112200000", "--seeds", "400", "--no-shri
 
 /// The same for mutations of joint admission.
 const JOINT_SEEDS: &[&str] = &["--joint", "--seeds", "60", "--no-shrink"];
+/// The same for mutations of writes about pods that fail for a while.
+const UNWRITTEN_SEEDS: &[&str] = &["--unwritten", "--seeds", "100", "--no-shrink"];
 /// How the first line of those ends.
-const JOINT: &str = "(--joint)";
+const FAMILIES: [(&str, &[&str]); 2] = [("(--joint)", JOINT_SEEDS), ("(--unwritten)", UNWRITTEN_SEEDS)];
 
 /// A mutation.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,8 +38,9 @@ struct SourceEdit<'a> {
 
 fn parse(text: &str) -> Option<Mutation<'_>> {
     let (why, rest) = text.split_once("\n--- ")?;
-    let joint = why.lines().next().is_some_and(|line| line.ends_with(JOINT));
-    let seeds = if joint { JOINT_SEEDS } else { SEEDS };
+    let first = why.lines().next().unwrap_or_default();
+    let family = FAMILIES.iter().find(|(end, _)| first.ends_with(end));
+    let seeds = family.map_or(SEEDS, |(_, seeds)| seeds);
     let edit = |part| {
         let (file, rest): (&str, &str) = str::split_once(part, '\n')?;
         let (from, to) = rest.split_once("\n+++\n")?;

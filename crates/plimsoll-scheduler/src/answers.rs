@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::cluster::PodId;
 use super::decide::condition_hash;
 use super::queue::Stage;
-use super::{Action, PodRef, Scheduler};
+use super::{Action, FailureReason, PodRef, Scheduler};
 use plimsoll_state::Answer;
 use plimsoll_state::time::{Duration, SECOND, Time};
 
@@ -108,7 +108,7 @@ impl Scheduler {
         }
     }
 
-    /// The pods that need the room are tried again, after their backoff: they may need other victims by then (upstream's
+    /// The pods that need the capacity are tried again, after their backoff: they may need other victims by then (upstream's
     /// preemption executor activates the preemptor).
     fn preempt_failed(&mut self, victim: &PodRef) {
         let Some(victim) = self.cluster.pod_by_uid(&victim.uid) else { return };
@@ -198,6 +198,24 @@ impl Scheduler {
         self.repeats.rows.get(&key).filter(|r| r.owes_nomination)?;
         self.repeats.remove(&key);
         Some(self.nominated_name(id))
+    }
+
+    /// What the status of a pod that waits for a node does not say, though it was decided; `None`: it says everything, or the
+    /// pod does not wait. `condition`: reason and message of `PodScheduled=False`; `nominated`: `nominatedNodeName`. The
+    /// simulator asks when no write is under way.
+    pub fn unwritten(&self, uid: &str, condition: (&str, &str), nominated: &str) -> Option<String> {
+        let id = self.cluster.pod_by_uid(uid)?;
+        let row = self.queue.get(id).filter(|row| match row.stage {
+            Stage::Unschedulable | Stage::Backoff | Stage::ErrorBackoff => true,
+            Stage::Gated(_) | Stage::Active | Stage::InFlight => false,
+        })?;
+        let reasons = [FailureReason::Unschedulable, FailureReason::SchedulerError];
+        let reason = reasons.into_iter().find(|reason| reason.as_str() == condition.0);
+        if reason.is_none_or(|reason| condition_hash(reason, condition.1) != row.condition) {
+            return Some("the scheduler has decided something else".to_owned());
+        }
+        let decided = self.nominated_name(id);
+        (decided != nominated).then(|| format!("the scheduler has nominated {decided:?}, not {nominated:?}"))
     }
 
     fn nominated_name(&self, id: PodId) -> String {

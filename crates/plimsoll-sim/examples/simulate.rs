@@ -1,9 +1,10 @@
 //! Runs seeds until a number of them or a time is over: `cargo xtask simulate` builds and starts it.
 //!
-//! `simulate [--seeds N] [--minutes M] [--from SEED] [--threads N] [--joint] [--file FILE] [--trace] [--print] [--no-shrink]
+//! `simulate [--seeds N] [--minutes M] [--from SEED] [--threads N] [--joint] [--unwritten] [--file FILE] [--trace] [--print] [--no-shrink]
 //! [--endings DIRECTORY [--every N]]`
 //!
-//! With `--joint` the seeds are those of scenarios of joint admission, which have bounds.
+//! With `--joint` the seeds are those of scenarios of joint admission, which have bounds, with `--unwritten` of scenarios in which all
+//! writes of one kind about pods fail for a while.
 //!
 //! With `--endings` the process ends after each step (or each `N`th) of each scenario of the directory, in each of the
 //! ways in which it may end.
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_sim::run::{ending_everywhere, run, traced};
 use plimsoll_sim::scenario::joint::joint;
+use plimsoll_sim::scenario::unwritten::unwritten;
 use plimsoll_sim::scenario::{Ending, Profile, Scenario, generate};
 use plimsoll_sim::shrink::shrink;
 
@@ -33,6 +35,7 @@ struct Arguments {
     from: u64,
     threads: usize,
     joint: bool,
+    unwritten: bool,
     file: Option<String>,
     trace: bool,
     print: bool,
@@ -44,7 +47,11 @@ struct Arguments {
 impl Arguments {
     /// The scenario of a seed.
     fn scenario(&self, seed: u64) -> Scenario {
-        if self.joint { joint(seed) } else { generate(seed, Profile::default()) }
+        match (self.joint, self.unwritten) {
+            (true, _) => joint(seed),
+            (false, true) => unwritten(seed),
+            (false, false) => generate(seed, Profile::default()),
+        }
     }
 }
 
@@ -56,6 +63,7 @@ fn arguments() -> Result<Arguments, String> {
         from: 0,
         threads,
         joint: false,
+        unwritten: false,
         file: None,
         trace: false,
         print: false,
@@ -89,6 +97,7 @@ fn arguments() -> Result<Arguments, String> {
                 out.every = value()?.parse().map_err(|_| format!("the value of {flag} is no number"))?;
             }
             "--joint" => out.joint = true,
+            "--unwritten" => out.unwritten = true,
             "--trace" => out.trace = true,
             "--print" => out.print = true,
             "--no-shrink" => out.shrink = false,

@@ -91,6 +91,29 @@ pub enum Delivery {
     Lost,
 }
 
+/// How often a write about a pod fails for what it says, in thousandths.
+fn rate_of(faults: &Faults, request: &Request) -> u32 {
+    match request {
+        Request::Patch { kind: Kind::Pod, status: true, body, .. } => {
+            let condition = text_at(body, "/status/conditions/0/type");
+            match condition {
+                "PodScheduled" => faults.explanations,
+                "DisruptionTarget" => faults.preemptions,
+                _ if body["status"].get("nominatedNodeName").is_some_and(Value::is_null) => {
+                    faults.nominations
+                }
+                _ => 0,
+            }
+        }
+        Request::Delete { kind: Kind::Pod, .. } => faults.preemptions,
+        _ => 0,
+    }
+}
+
+fn text_at<'a>(body: &'a Value, pointer: &str) -> &'a str {
+    body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
 impl Network {
     /// A network before its first request.
     pub fn new(seed: u64, faults: Faults, start: Time) -> Self {
@@ -155,6 +178,10 @@ impl Network {
         let mut fate = Fate::Done;
         let writes = !matches!(request, Request::Get(..) | Request::Find(..));
         let slow = rng.chance(f.slow);
+        let named = rate_of(f, &request);
+        if named > 0 && rng.chance(named) {
+            fate = Fate::Fails(503);
+        }
         for (rate, other) in [
             (f.unavailable, Fate::Fails(503)),
             (f.lost_answer, Fate::LostAnswer),

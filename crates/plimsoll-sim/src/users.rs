@@ -371,7 +371,10 @@ impl Users {
         };
         let pods = self.pods.unfinished().filter(|(pod, size)| {
             let queue = text(pod, &["metadata", "labels", "kueue.x-k8s.io/queue-name"]);
-            queue.is_empty() || self.must_run(queue, *size) && self.may_start(pod, network)
+            if queue.is_empty() {
+                return self.plan.nodes.iter().any(|node| pod_size(pod) <= node.cpus);
+            }
+            self.must_run(queue, *size) && self.may_start(pod, network)
         });
         let pods = pods.map(|(pod, _)| Arc::new(pod.clone()));
         workloads.chain(network.api.all(Kind::Job).filter(open)).cloned().chain(pods).collect()

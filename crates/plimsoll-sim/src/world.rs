@@ -424,7 +424,7 @@ impl World {
         let Some(calm) = self.calm else { return Ok(true) };
         let (version, now) = (self.network.api.version(), self.network.now());
         if self.settled.is_due(version, calm, now) {
-            self.checkers.explained(&self.network.api, now)?;
+            self.checkers.explained(&self.network.api, self.process.engine().scheduler(), now)?;
         }
         if !self.users.unfinished(&self.network).is_empty() {
             return Ok(true);
@@ -434,7 +434,7 @@ impl World {
             return Ok(true);
         }
         // What is left may wait for ever: it says why.
-        if !self.settled.is_checked(version) && self.checkers.anything_waits() {
+        if !self.settled.is_checked(version) && self.checkers.anything_waits(&self.network.api) {
             return Ok(true);
         }
         self.compare_statuses()?;

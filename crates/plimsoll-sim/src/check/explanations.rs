@@ -5,12 +5,13 @@
 use std::sync::Arc;
 
 use plimsoll_api::kueue::DEPENDS_ON;
+use plimsoll_scheduler::Scheduler;
 use plimsoll_state::{Duration, Time};
 use serde_json::Value;
 
 use super::quota::Usage;
 use super::{Checkers, Held, Rule, Violation};
-use crate::api::{Api, Kind, Name, deleting, is_true, list, name_of, text};
+use crate::api::{Api, Kind, Name, deleting, is_true, list, name_of, text, uid};
 use crate::scenario::extensions::refuses;
 use crate::scenario::objects::NAMESPACE;
 use crate::users::{pod_size, size};
@@ -52,6 +53,28 @@ fn wrong(who: &str, says: &str, why: &str) -> Result<(), Violation> {
 /// The condition of this type, where it is `False`.
 fn denied<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     list(object, &["status", "conditions"]).iter().find(|c| c["type"] == kind && c["status"] == "False")
+}
+
+fn priority(pod: &Value) -> i64 {
+    pod["spec"]["priority"].as_i64().unwrap_or(0)
+}
+
+/// Whether the scheduler looks for a node for a pod.
+fn waits_for_a_node(pod: &Value) -> bool {
+    let gated = !list(pod, &["spec", "schedulingGates"]).is_empty();
+    !gated && !deleting(pod) && !has_ended(pod) && text(pod, &["spec", "nodeName"]).is_empty()
+}
+
+/// Whether a pod says what the scheduler has decided of it, whichever writes have failed.
+fn as_decided(pod: &Value, scheduler: &Scheduler) -> Result<(), Violation> {
+    let nothing = Value::Null;
+    let says = denied(pod, "PodScheduled").unwrap_or(&nothing);
+    let nominated = text(pod, &["status", "nominatedNodeName"]);
+    let (reason, message) = (text(says, &["reason"]), text(says, &["message"]));
+    match scheduler.unwritten(uid(pod), (reason, message), nominated) {
+        Some(what) => wrong(&name_of(pod).1, message, &what),
+        None => Ok(()),
+    }
 }
 
 fn has_ended(pod: &Value) -> bool {
@@ -117,16 +140,22 @@ fn flavors<'a>(says: &'a str, what: &'a str) -> impl Iterator<Item = &'a str> {
 }
 
 impl Checkers {
-    /// Whether a workload holds no quota and has not ended, so that it says why it waits.
-    pub fn anything_waits(&self) -> bool {
-        self.held.values().any(Held::waits)
+    /// Whether a workload holds no quota and has not ended, or the scheduler has no node for a pod, so that it says why it
+    /// waits.
+    pub fn anything_waits(&self, api: &Api) -> bool {
+        self.held.values().any(Held::waits) || api.all(Kind::Pod).any(|pod| waits_for_a_node(pod))
     }
 
-    /// Whether what workloads and pods say of why they wait is true.
+    /// Whether what workloads and pods say of why they wait is true; with a scheduler also whether pods say what it has decided.
     ///
     /// # Errors
     /// What is not.
-    pub fn explained(&mut self, api: &Api, now: Time) -> Result<(), Violation> {
+    pub fn explained(
+        &mut self,
+        api: &Api,
+        scheduler: Option<&Scheduler>,
+        now: Time,
+    ) -> Result<(), Violation> {
         for queue in api.all(Kind::ClusterQueue) {
             let name = name_of(queue).1;
             if !is_losing(api, &name) {
@@ -150,6 +179,10 @@ impl Checkers {
             if let Some(why) = denied(pod, "PodScheduled").filter(|c| c["reason"] == "Unschedulable") {
                 self.explanations += 1;
                 self.pod_explained(pod, why, api)?;
+            }
+            if let Some(scheduler) = scheduler.filter(|_| waits_for_a_node(pod)) {
+                self.explanations += 1;
+                as_decided(pod, scheduler)?;
             }
         }
         Ok(())
@@ -315,11 +348,13 @@ impl Checkers {
         if deleting(pod) || gated || self.joint || pod["spec"]["resourceClaims"].is_array() {
             return Ok(());
         }
-        let takes = |node: &Value| {
+        // Beside pods of at least this priority.
+        let takes = |node: &Value, least: i64| {
             let node_name = name_of(node).1;
             let wanted = pod["spec"]["nodeSelector"].as_object().into_iter().flatten();
             let on_node = |p: &Value| text(p, &["spec", "nodeName"]) == node_name && !has_ended(p);
-            let used: i64 = api.all(Kind::Pod).filter(|p| on_node(p)).map(|p| pod_size(p)).sum();
+            let stays = |p: &Value| on_node(p) && priority(p) >= least;
+            let used: i64 = api.all(Kind::Pod).filter(|p| stays(p)).map(|p| pod_size(p)).sum();
             let cpus = text(node, &["status", "allocatable", "cpu"]).parse::<i64>().unwrap_or(0);
             let kept = |p: &Value| text(p, &["status", "nominatedNodeName"]) == node_name;
             is_true(node, "Ready")
@@ -331,8 +366,16 @@ impl Checkers {
                 && !refuses(&name, &node_name)
                 && !api.all(Kind::Pod).any(|p| kept(p))
         };
-        match api.all(Kind::Node).find(|node| takes(node)) {
-            Some(node) => wrong(&name, says, &format!("{} takes it", name_of(node).1)),
+        if let Some(node) = api.all(Kind::Node).find(|node| takes(node, i64::MIN)) {
+            return wrong(&name, says, &format!("{} takes it", name_of(node).1));
+        }
+        // Preemption for pods of workloads has rules of its own, and extenders have a say in it.
+        let queued = pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"].is_string();
+        let mine = priority(pod);
+        match api.all(Kind::Node).find(|node| !queued && !self.extended && takes(node, mine)) {
+            Some(node) => {
+                wrong(&name, says, &format!("{} takes it once less important pods are gone", name_of(node).1))
+            }
             None => Ok(()),
         }
     }

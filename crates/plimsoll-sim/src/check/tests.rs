@@ -100,7 +100,7 @@ fn said(stop: &str, message: &str) -> Result<(), Rule> {
         let object = api.handle(Request::Create(kind, object), Time(0)).unwrap();
         checkers.changed(kind, &change((*object).clone()), None, Time(0)).unwrap();
     }
-    checkers.explained(&api, Time(0)).map_err(|v| v.rule)
+    checkers.explained(&api, None, Time(0)).map_err(|v| v.rule)
 }
 
 #[test]

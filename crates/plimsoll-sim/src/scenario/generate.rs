@@ -6,8 +6,8 @@ use plimsoll_state::rng::Rng;
 
 use super::quotas::{queue, shared};
 use super::{
-    Bounds, Ending, Faults, Form, JobSpec, NodeSpec, Operation, Plan, Scenario, Settings, Stop, Timed,
-    features,
+    Bounds, Ending, Faults, Form, GENERAL_FAULTS, JobSpec, NodeSpec, Operation, Plan, Scenario, Settings,
+    Stop, Timed, features,
 };
 use crate::dice::{Dice, Draw};
 
@@ -105,7 +105,7 @@ fn faults(rng: &mut Rng) -> Faults {
     if rng.chance(150) {
         return faults;
     }
-    for rate in faults.each() {
+    for rate in faults.each().into_iter().take(GENERAL_FAULTS) {
         *rate = if rng.chance(500) { [5, 20, 100, 300][rng.below(4) as usize] } else { 0 };
     }
     faults

@@ -4,6 +4,7 @@
 mod bounds;
 pub mod devices;
 pub mod extensions;
+mod faults;
 mod features;
 mod generate;
 pub mod joint;
@@ -12,12 +13,14 @@ mod names;
 pub mod objects;
 mod quotas;
 mod text;
+pub mod unwritten;
 
 use serde::{Deserialize, Serialize};
 
 pub use bounds::Bounds;
 pub use devices::Claims;
 pub use extensions::{After, ExtenderSpec, Outcome, Over, WindowSpec};
+pub use faults::{Faults, GENERAL_FAULTS};
 pub use generate::{Profile, generate};
 
 /// A run.
@@ -112,50 +115,6 @@ const fn is_zero(number: &i64) -> bool {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
 const fn is_none_at_all(number: &usize) -> bool {
     *number == 0
-}
-
-/// How often something goes wrong, in thousandths of the cases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Faults {
-    /// A watch event comes seconds late, and all behind it.
-    pub stall: u32,
-    /// A watch event comes twice.
-    pub repeat: u32,
-    /// A watch breaks and loses events; the client lists again.
-    pub lose: u32,
-    /// A list fails and is made again.
-    pub list: u32,
-    /// A request takes seconds, whatever becomes of it.
-    pub slow: u32,
-    /// A request is answered with 503 and does nothing.
-    pub unavailable: u32,
-    /// A request is answered with 403 and does nothing: no retry helps.
-    pub refused: u32,
-    /// A request is answered with 409 and does nothing.
-    pub conflict: u32,
-    /// A request is answered with 404 by a proxy and does nothing.
-    pub not_found: u32,
-    /// A request is carried out and its answer is lost.
-    pub lost_answer: u32,
-}
-
-impl Faults {
-    /// All kinds of faults, for shrinking.
-    pub fn each(&mut self) -> [&mut u32; 10] {
-        [
-            &mut self.stall,
-            &mut self.repeat,
-            &mut self.lose,
-            &mut self.list,
-            &mut self.slow,
-            &mut self.unavailable,
-            &mut self.refused,
-            &mut self.conflict,
-            &mut self.not_found,
-            &mut self.lost_answer,
-        ]
-    }
 }
 
 /// The cluster as it is planned.

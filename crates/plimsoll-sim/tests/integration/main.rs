@@ -4,4 +4,5 @@ mod joint;
 mod preemption;
 mod reservations;
 mod simulation;
+mod unwritten;
 mod waiting;
