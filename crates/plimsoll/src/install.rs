@@ -1,6 +1,6 @@
 //! `plimsoll install`: the manifests of `deploy/`, changed as its flags ask.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -9,6 +9,7 @@ use plimsoll_api::{json, roles};
 use plimsoll_apimachinery::crd::definitions_to_install;
 use plimsoll_runtime::Roles;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::cli::{FailurePolicy, Files, Install, Manifests};
 use crate::{configure, say};
@@ -161,9 +162,7 @@ fn deployments(args: &Install, roles: Roles, files: &Configured) -> Result<Vec<V
     one["spec"]["replicas"] = args.replicas.into();
     let template = &mut one["spec"]["template"];
     if !files.is_empty() {
-        let mut hasher = DefaultHasher::new();
-        files.hash(&mut hasher);
-        template["metadata"]["annotations"] = json!({HASH: format!("{:016x}", hasher.finish())});
+        template["metadata"]["annotations"] = json!({HASH: hash(files)});
         template["spec"]["volumes"] = json!([{"name": "config", "configMap": {"name": CONFIG_MAP}}]);
     }
     let container = &mut template["spec"]["containers"][0];
@@ -180,6 +179,18 @@ fn deployments(args: &Install, roles: Roles, files: &Configured) -> Result<Vec<V
         return Ok(vec![one]);
     }
     Ok(args.node.iter().enumerate().map(|(i, node)| on_node(&one, i, node)).collect())
+}
+
+/// SHA-256 of the files with their names, as the Helm chart computes it (`deploy/chart/templates/_helpers.tpl`).
+fn hash(files: &Configured) -> String {
+    let mut hasher = Sha256::new();
+    for (name, _, text) in files {
+        hasher.update(format!("{name}\n{text}\n"));
+    }
+    hasher.finalize().iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
 }
 
 /// What the container runs.

@@ -91,6 +91,37 @@ fn the_parts_refer_to_each_other() {
     assert!(text.contains("/nowhere/file") && !text.contains("Usage"), "{text}");
 }
 
+/// `.ci/helm-chart` renders the chart. What it takes from `deploy/` is there, and its defaults are those of the Deployment.
+#[test]
+fn the_chart_has_the_manifests_of_deploy() {
+    let chart = dir().join("chart");
+    let linked = |file: &str| {
+        let at = chart.join("files").join(file);
+        std::fs::read_to_string(&at).unwrap_or_else(|e| panic!("{}: {e}", at.display()))
+    };
+    let templated = ["kustomization.yaml", "namespace.yaml", "poddisruptionbudget.yaml"];
+    for file in files().iter().filter(|f| !templated.contains(&f.as_str())) {
+        assert!(linked(file) == std::fs::read_to_string(dir().join(file)).unwrap(), "{file}");
+    }
+    let [values] = &documents("chart/values.yaml")[..] else { panic!("one document") };
+    let [deployment] = &documents("deployment.yaml")[..] else { panic!("one Deployment") };
+    let pod = &deployment["spec"]["template"]["spec"];
+    let (container, manager) = (&pod["containers"][0], &values["controllerManager"]["manager"]);
+    let image = ["repository", "tag"].map(|part| json::text(manager, &["image", part])).join(":");
+    assert_eq!(container["image"], image);
+    for (value, at) in [
+        (&manager["image"]["pullPolicy"], &container["imagePullPolicy"]),
+        (&manager["resources"], &container["resources"]),
+        (&manager["containerSecurityContext"], &container["securityContext"]),
+        (&manager["podSecurityContext"], &pod["securityContext"]),
+        (&manager["priorityClassName"], &pod["priorityClassName"]),
+        (&values["controllerManager"]["tolerations"], &pod["tolerations"]),
+        (&values["controllerManager"]["replicas"], &deployment["spec"]["replicas"]),
+    ] {
+        assert_eq!(value, at);
+    }
+}
+
 /// Where an object of the manifests goes.
 fn path(object: &Value) -> String {
     let plural = format!("{}s", json::text(object, &["kind"]).to_lowercase());
