@@ -55,6 +55,7 @@ pub use controllers::{affected, affected_by_deletion, affected_by_unreachable_no
 pub use custom_kind::CustomKind;
 pub use generic_job::GenericJob;
 pub use key::Key;
+pub use kinds::pod_templates;
 pub use plan::{Plan, Write};
 pub use pod::single_pod_workload;
 pub use store::{Kind, ObjectStore};

@@ -5,11 +5,13 @@
 //! status by what became of them. [`OperatorController`] carries it out for all of them. Real operators do much more;
 //! these do what queueing and its users see.
 
+mod app_wrapper;
 mod job_set;
 mod kubeflow;
 mod leader_worker_set;
 mod plan;
 mod ray;
+mod spark;
 
 #[cfg(test)]
 mod tests;
@@ -54,7 +56,7 @@ pub struct Operator {
 }
 
 /// All operators.
-pub static OPERATORS: [Operator; 11] = [
+pub static OPERATORS: [Operator; 13] = [
     job_set::JOB_SET,
     kubeflow::PYTORCH_JOB,
     kubeflow::TF_JOB,
@@ -66,6 +68,8 @@ pub static OPERATORS: [Operator; 11] = [
     ray::RAY_JOB,
     ray::RAY_SERVICE,
     leader_worker_set::LEADER_WORKER_SET,
+    app_wrapper::APP_WRAPPER,
+    spark::SPARK_APPLICATION,
 ];
 
 /// The names of all operators.
@@ -85,10 +89,14 @@ impl Operator {
         let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
             "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
                 "spec": spec, "status": any}});
+        // Groups of Kubernetes' own have to say who approved them (KEP-2337).
+        let protected = group.ends_with(".k8s.io") && !group.ends_with(".x-k8s.io");
+        let approved = json!({"api-approved.kubernetes.io": "unapproved, of a simulated operator"});
+        let annotations = if protected { approved } else { json!({}) };
         let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
         json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": format!("{plural}.{group}")},
+            "metadata": {"name": format!("{plural}.{group}"), "annotations": annotations},
             "spec": {"group": group, "scope": "Namespaced",
                 "names": {"plural": plural, "singular": self.kind.to_lowercase(), "kind": self.kind,
                     "listKind": format!("{}List", self.kind)},

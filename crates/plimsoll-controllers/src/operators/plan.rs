@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_api::conditions::set_status_condition;
-use plimsoll_api::{json, timestamp};
+use plimsoll_api::{Quantity, json, timestamp};
 use plimsoll_state::Time;
 use serde_json::{Map, Value, json};
 
@@ -180,10 +180,31 @@ fn pod(operator: &Operator, object: &Value, role: &Role, wanted: &Wanted) -> Val
     if let Some(policy) = &role.restart_policy {
         json::set(&mut spec, &["restartPolicy"], json!(policy));
     }
+    canonical_amounts(&mut spec);
     let owner = json!({"apiVersion": operator.resource.api_version(), "kind": operator.kind,
         "name": json::name(object), "uid": json::uid(object), "controller": true, "blockOwnerDeletion": true});
     json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": wanted.name, "namespace": json::namespace(object), "ownerReferences": [owner],
             "labels": merged("labels", &wanted.labels), "annotations": merged("annotations", &wanted.annotations)},
         "spec": spec})
+}
+
+/// Writes what containers request and are limited to as an operator does that has read the template into Kubernetes' types: the
+/// schemas of these kinds don't know amounts. Otherwise the next update of the pod would change them, which is forbidden.
+fn canonical_amounts(spec: &mut Value) {
+    for list in ["containers", "initContainers"] {
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        for container in containers {
+            for of in ["requests", "limits"] {
+                let amounts =
+                    container.get_mut("resources").and_then(|r| r.get_mut(of)).and_then(Value::as_object_mut);
+                for amount in amounts.into_iter().flat_map(Map::values_mut) {
+                    let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
+                    if let Ok(text) = Quantity::canonical(&text) {
+                        *amount = json!(text);
+                    }
+                }
+            }
+        }
+    }
 }

@@ -81,6 +81,16 @@ fn a_job_set_has_a_pod_for_each_index_of_each_job() {
 }
 
 #[test]
+fn amounts_are_texts_as_the_api_server_keeps_them() {
+    let resources = json!({"requests": {"cpu": 1, "memory": "1024Mi"}, "limits": {"cpu": 1.5, "bad": "x"}});
+    let template = json!({"spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]}});
+    let job = json!({"name": "w", "template": {"spec": {"template": template}}});
+    let (plan, _) = next(&object("JobSet", &json!({"replicatedJobs": [job]})), &[]);
+    let want = json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1500m", "bad": "x"}});
+    assert_eq!(plan.create[0]["spec"]["containers"][0]["resources"], want);
+}
+
+#[test]
 fn kubeflows_jobs_end_with_their_leader() {
     let replica = |n: i64| json!({"replicas": n, "restartPolicy": "OnFailure", "template": template()});
     let job = object("MPIJob", &json!({"mpiReplicaSpecs": {"Launcher": replica(1), "Worker": replica(2)}}));
@@ -157,4 +167,59 @@ fn every_operator_has_a_definition() {
         assert_eq!(operator.resource.storage, format!("{group}/{plural}"));
         assert!(names.insert(name));
     }
+}
+
+#[test]
+fn wrapped_pods_get_what_was_assigned_and_end_the_wrapper() {
+    let component = json!({"template": {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {
+            "pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": template()},
+                "Worker": {"replicas": 2, "template": template()}}}},
+        "podSetInfos": [{}, {"nodeSelector": {"zone": "a"}, "labels": {"given": "y"}}]});
+    let serving = json!({"template": {"apiVersion": "apps/v1", "kind": "Deployment",
+        "spec": {"replicas": 1, "template": template()}}});
+    let mut wrapper = object("AppWrapper", &json!({"suspend": true, "components": [component, serving]}));
+    let (plan, status) = next(&wrapper, &[]);
+    assert!(plan.create.is_empty() && status["phase"] == "Suspended", "{status}");
+    wrapper["spec"]["suspend"] = json!(false);
+    let (plan, status) = next(&wrapper, &[]);
+    assert_eq!(names(&plan), ["j-0-0-0", "j-0-1-0", "j-0-1-1", "j-1-0-0"]);
+    let (worker, server) = (&plan.create[1], &plan.create[3]);
+    assert_eq!(worker["spec"]["nodeSelector"]["zone"], "a");
+    assert_eq!(worker["metadata"]["labels"]["given"], "y");
+    assert_eq!(
+        (&worker["spec"]["restartPolicy"], &server["spec"]["restartPolicy"]),
+        (&json!("OnFailure"), &Value::Null)
+    );
+    assert!(is_true(&status, "QuotaReserved") && !is_true(&status, "PodsReady"), "{status}");
+    let (_, status) = next(&wrapper, &become_of(&plan, |_| "Ready"));
+    assert!(status["phase"] == "Running" && is_true(&status, "PodsReady"), "{status}");
+    let (_, status) = next(&wrapper, &become_of(&plan, |_| "Succeeded"));
+    assert!(status["phase"] == "Succeeded" && !is_true(&status, "QuotaReserved"), "{status}");
+    let (more, status) =
+        next(&wrapper, &become_of(&plan, |name| if name == "j-0-0-0" { "Failed" } else { "Ready" }));
+    assert!(status["phase"] == "Failed" && !is_true(&status, "ResourcesDeployed"), "{status}");
+    assert_eq!(more.delete.len(), 3);
+}
+
+#[test]
+fn spark_applications_end_with_their_driver() {
+    let app = object(
+        "SparkApplication",
+        &json!({"image": "spark", "driver": {"coreRequest": "1", "memory": "1g"}, "executor": {"instances": 2}}),
+    );
+    let (plan, status) = next(&app, &[]);
+    assert_eq!(names(&plan), ["j-driver", "j-exec-1", "j-exec-2"]);
+    let container = &plan.create[0]["spec"]["containers"][0];
+    assert_eq!(
+        (&container["image"], &container["resources"]["requests"]["memory"]),
+        (&json!("spark"), &json!("1Gi"))
+    );
+    assert_eq!(status["applicationState"]["state"], "SUBMITTED");
+    let (_, status) = next(&app, &become_of(&plan, |_| "Ready"));
+    assert_eq!(status["applicationState"]["state"], "RUNNING");
+    assert_eq!(status["executorState"], json!({"j-exec-1": "RUNNING", "j-exec-2": "RUNNING"}));
+    let ends = become_of(&plan, |name| if name == "j-driver" { "Succeeded" } else { "Ready" });
+    let (more, status) = next(&app, &ends);
+    assert_eq!(status["applicationState"]["state"], "COMPLETED");
+    assert_eq!(more.delete.len(), 2, "executors go with their driver");
 }

@@ -133,6 +133,17 @@ const TABLES: [&JobKind; 12] = [
     &spark::SPARK_APPLICATION,
 ];
 
+/// The pods of an object of a framework as it is now: for each podset its name, how many pods it has, and their template.
+/// Empty where the framework is no table of this module.
+pub fn pod_templates(framework: &str, object: &Value) -> Vec<(String, i64, Value)> {
+    let templates = of_framework(framework).map(|table| (table.templates)(object)).unwrap_or_default();
+    let whole = |t: PodTemplate| {
+        let own = object.pointer(&t.pointer).filter(|_| !t.pointer.is_empty()).cloned();
+        (t.podset, t.count, t.otherwise.or(own).unwrap_or_default())
+    };
+    templates.into_iter().map(whole).collect()
+}
+
 /// The kind of a framework.
 fn of_framework(framework: &str) -> Option<&'static JobKind> {
     TABLES.into_iter().find(|t| t.kind.framework() == framework)

@@ -168,7 +168,7 @@ pub struct Up {
     #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = speed)]
     pub speed: f64,
     /// Kinds of jobs to serve with simulated operators, comma-separated.
-    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = ["all", "jobset", "kubeflow", "lws", "mpi", "ray"])]
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = ["all", "appwrapper", "jobset", "kubeflow", "lws", "mpi", "ray", "spark"])]
     pub with: Vec<String>,
     /// When a write is acknowledged: after fsync, or at once.
     #[arg(long, value_enum, default_value_t)]
