@@ -14,7 +14,7 @@ mod guests;
 mod import;
 mod install;
 mod job_kinds;
-mod kueue_examples;
+mod kueue_site;
 mod logging;
 mod multikueue;
 mod plugins;
