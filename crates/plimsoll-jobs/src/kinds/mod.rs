@@ -176,7 +176,8 @@ impl<'a> TableJob<'a> {
 /// The podsets that these templates of a job make.
 fn pod_sets(object: &Value, templates: &[PodTemplate]) -> Vec<Value> {
     let podset = |at: &PodTemplate| {
-        let template = at.of(object).cloned().unwrap_or_default();
+        let mut template = at.of(object).cloned().unwrap_or_default();
+        write_out_fractions(&mut template);
         let mut podset = json!({"name": at.podset, "count": at.count, "template": template});
         if let Some(request) = at.ranks.topology_request(&template) {
             podset["topologyRequest"] = request;
@@ -184,6 +185,26 @@ fn pod_sets(object: &Value, templates: &[PodTemplate]) -> Vec<Value> {
         podset
     };
     templates.iter().map(podset).collect()
+}
+
+/// Amounts that are fractional numbers become texts, as for Kueue's types: `0.5` is `500m`. The definition of Workload takes whole
+/// numbers and texts only; that of a job's kind may take anything.
+fn write_out_fractions(template: &mut Value) {
+    for list in ["containers", "initContainers"] {
+        let containers = template.pointer_mut(&format!("/spec/{list}")).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            for of in ["requests", "limits"] {
+                let amounts =
+                    container.pointer_mut(&format!("/resources/{of}")).and_then(Value::as_object_mut);
+                for amount in amounts.into_iter().flat_map(serde_json::Map::values_mut).filter(|a| a.is_f64())
+                {
+                    if let Ok(text) = plimsoll_api::Quantity::canonical(&amount.to_string()) {
+                        *amount = json!(text);
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Injects what was assigned into the templates of a job, and lets it run.

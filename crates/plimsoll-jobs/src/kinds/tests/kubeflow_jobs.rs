@@ -71,6 +71,18 @@ fn the_replica_types_of_a_job_become_podsets_in_their_order() {
     }
 }
 
+/// As in Kueue's example of an XGBoostJob.
+#[test]
+fn fractional_amounts_become_texts() {
+    let mut object = kubeflow(&XGBOOST_JOB, "xgbReplicaSpecs", &[("Master", Some(1))]);
+    let requests = json!({"cpu": 0.5, "memory": "256Mi", "example.com/gpu": 1});
+    object["spec"]["xgbReplicaSpecs"]["Master"]["template"]["spec"] =
+        json!({"containers": [{"name": "c", "resources": {"requests": requests}}]});
+    let pod_sets = table_job(&XGBOOST_JOB, &object).pod_sets();
+    let want = json!({"cpu": "500m", "memory": "256Mi", "example.com/gpu": 1});
+    assert_eq!(pod_sets[0]["template"]["spec"]["containers"][0]["resources"]["requests"], want);
+}
+
 #[test]
 fn their_conditions_and_replicas_say_what_they_do() {
     for table in [&PYTORCH_JOB, &MPI_JOB] {
