@@ -53,6 +53,20 @@ impl NodeReservations for Reservations<'_> {
         (run, failure.map_or(Ok(()), Err))
     }
 
+    fn dry_run_each(
+        &mut self,
+        now: Time,
+        workload: &WorkloadKey,
+        pods: &[(Pod, usize)],
+        alone: bool,
+    ) -> (DryRunId, Vec<usize>, Option<DryRunFailure>) {
+        self.0.dry_run_each(now, workload, pods, alone)
+    }
+
+    fn usable_nodes(&mut self, now: Time, pod: &Pod, nodes: &[&str], alone: bool) -> Vec<bool> {
+        self.0.usable_nodes(now, pod, nodes, alone)
+    }
+
     fn lift(&mut self, run: DryRunId) {
         self.0.lift_dry_run(run);
     }

@@ -7,6 +7,8 @@ mod least_victims;
 mod overtaking;
 mod preemption;
 mod quota_alone;
+mod shares;
+mod topology;
 
 use plimsoll_state::ObjectEvent;
 

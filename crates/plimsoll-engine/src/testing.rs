@@ -11,6 +11,9 @@ use plimsoll_state::ObjectEvent;
 use plimsoll_state::model::{Container, LabelSelector, Node, Pod, PodSpec, StringMap};
 use plimsoll_state::time::{Duration, Time};
 
+/// Label of the lowest level of topologies.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
 pub(crate) fn spec(cpu: i64) -> PodSpec {
     let container = Container { requests: [("cpu".to_owned(), cpu)].into(), ..Container::default() };
     PodSpec { scheduler_name: "default-scheduler".into(), containers: vec![container], ..PodSpec::default() }
@@ -129,6 +132,48 @@ impl Fixture {
             ..Default::default()
         };
         self.events.push(Event::Queueing(plimsoll_queueing::Event::ResourceFlavorUpsert(Box::new(flavor))));
+        self.run();
+    }
+
+    /// Flavors with a topology of the levels `rack` and node.
+    pub(crate) fn topology(&mut self, flavors: &[&str]) {
+        use plimsoll_queueing::Event as Queue;
+        let levels = vec!["rack".to_owned(), HOSTNAME.to_owned()];
+        let topology = plimsoll_queueing::Topology { name: "t".into(), levels };
+        let mut events = vec![Queue::TopologyUpsert(Box::new(topology))];
+        for name in flavors {
+            let flavor = plimsoll_queueing::ResourceFlavor {
+                name: (*name).to_owned(),
+                node_labels: [("flavor".to_owned(), (*name).to_owned())].into_iter().collect(),
+                topology: "t".into(),
+                ..Default::default()
+            };
+            events.push(Queue::ResourceFlavorUpsert(Box::new(flavor)));
+        }
+        let events: Vec<Event> = events.into_iter().map(Event::Queueing).collect();
+        self.there.extend(events.iter().cloned());
+        self.events.extend(events);
+        self.run();
+    }
+
+    /// A node of a flavor with a topology.
+    pub(crate) fn node_in(&mut self, rack: &str, name: &str, cpu: i64, flavor: &str) {
+        let mut n = Node { name: name.into(), uid: format!("uid-{name}"), ready: true, ..Node::default() };
+        n.ready_since = Some(Time::from_seconds(0));
+        for (label, value) in [("flavor", flavor), ("rack", rack), (HOSTNAME, name)] {
+            n.labels.insert(label.into(), value.into());
+        }
+        n.allocatable.insert("cpu".into(), cpu);
+        n.allocatable.insert("pods".into(), 100);
+        self.create_node(n);
+        self.run();
+    }
+
+    /// A pod that no queue manages, on a node.
+    pub(crate) fn unmanaged(&mut self, name: &str, node: &str, spec: &PodSpec) {
+        let spec = PodSpec { node_name: node.into(), ..spec.clone() };
+        let pod = Pod { workload: String::new(), pod_set: String::new(), ..pod(name, 0, &spec) };
+        self.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(pod))));
         self.run();
     }
 
@@ -403,9 +448,23 @@ impl Fixture {
             for (_, flavor) in assigned.flavors.iter().filter(|(_, f)| f != "f") {
                 spec.node_selector.insert("flavor".into(), flavor.clone());
             }
+            let places = assigned.topology.iter().flat_map(|t| {
+                let on = |(values, n): &(Vec<String>, i32)| (t.levels.clone(), values.clone(), *n);
+                t.domains.iter().map(on).collect::<Vec<_>>()
+            });
+            let mut places: Vec<StringMap> = places
+                .flat_map(|(levels, values, n)| {
+                    let labels: StringMap = levels.into_iter().zip(values).collect();
+                    (0..n).map(move |_| labels.clone())
+                })
+                .collect();
             for _ in 0..assigned.count {
                 let mut pod = pod(&w.key.name, pods.len(), &spec);
                 pod.pod_set = set.name.clone();
+                pod.topology_aware = assigned.topology.is_some();
+                for (level, value) in places.pop().into_iter().flatten() {
+                    pod.spec.node_selector.insert(level, value);
+                }
                 pod.labels.insert("kueue.x-k8s.io/podset".into(), set.name.clone());
                 pods.push(pod);
             }

@@ -5,6 +5,8 @@
 //! needs. Its result is a [`Plan`]: the simulation is undone before the plan is committed.
 
 pub(crate) mod assign;
+mod claim_order;
+mod claim_plans;
 mod claimants;
 mod claims;
 mod commit;
@@ -14,6 +16,7 @@ mod joint;
 mod nominate;
 mod order;
 mod overtake;
+mod places;
 mod plan;
 pub(crate) mod preempt;
 mod reserve;
@@ -212,6 +215,7 @@ impl<'a> Cycle<'a> {
 
     /// Decides about heads. Gives the entries, and the indexes of those that it did not come to.
     fn decide(&mut self, heads: Vec<Head>) -> (Vec<Entry>, Vec<usize>) {
+        self.find_shares(&heads);
         self.put_up_claims();
         let (mut entries, inadmissible) = self.nominate(heads);
         let mut left: Vec<usize> = self.classical_order(&entries);

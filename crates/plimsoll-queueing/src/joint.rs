@@ -25,6 +25,20 @@ pub trait NodeReservations {
         pods: &[(Pod, usize)],
     ) -> (DryRunId, Result<(), DryRunFailure>);
 
+    /// The same, but goes on with the next entry where a pod fits nowhere: how many of each entry were placed, and why not all of
+    /// the first one that were not. `alone`: as if all other workloads had left; then it does not stand.
+    fn dry_run_each(
+        &mut self,
+        now: Time,
+        workload: &WorkloadKey,
+        pods: &[(Pod, usize)],
+        alone: bool,
+    ) -> (DryRunId, Vec<usize>, Option<DryRunFailure>);
+
+    /// Which of these nodes, by name, take one such pod by all filters, now or once all other workloads have left (`alone`). Where
+    /// that depends on the pods beside it, all count as such.
+    fn usable_nodes(&mut self, now: Time, pod: &Pod, nodes: &[&str], alone: bool) -> Vec<bool>;
+
     /// Takes the pods of a dry run off their nodes, to restore it later.
     fn lift(&mut self, run: DryRunId);
 

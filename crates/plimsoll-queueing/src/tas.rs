@@ -9,6 +9,7 @@ mod affinity_tests;
 #[cfg(test)]
 mod balanced_tests;
 mod health;
+mod limits;
 mod place;
 #[cfg(test)]
 mod properties;
@@ -16,11 +17,13 @@ mod replace;
 mod request;
 #[cfg(test)]
 mod tests;
+mod to_come;
 mod tree;
 
 use std::collections::BTreeMap;
 
 pub(crate) use health::Health;
+pub(crate) use limits::PlaceLimits;
 use request::ALL_FLAVORS;
 pub(crate) use request::{Place, TasRequests, TasView, is_explicit, set_places};
 use tree::{FlavorTree, Leaf};
@@ -309,8 +312,9 @@ impl Queueing {
                 let key = self.tas.by_uid.get(uid).cloned();
                 key.is_some_and(|k| self.tas.pod_gone(&k))
             }
-            ObjectEvent::ObjectUpsert(_) | ObjectEvent::ObjectDelete(..) => false,
-            ObjectEvent::ClaimWritten(_) => false,
+            ObjectEvent::ObjectUpsert(_) | ObjectEvent::ObjectDelete(..) | ObjectEvent::ClaimWritten(_) => {
+                false
+            }
         };
         if freed {
             self.tas.freed = true;
@@ -334,11 +338,8 @@ impl Queueing {
 
     /// The levels of a flavor's topology, if it has one that exists.
     fn topology_of(&self, flavor: FlavorId) -> Option<(&str, &[String])> {
-        let f = self
-            .objects
-            .flavors
-            .get(&flavor)
-            .filter(|f| !f.topology.is_empty() && self.config.gates.topology)?;
+        let known = self.objects.flavors.get(&flavor);
+        let f = known.filter(|f| !f.topology.is_empty() && self.config.gates.topology)?;
         let t = self.objects.topologies.get(&f.topology)?;
         Some((t.name.as_str(), t.levels.as_slice()))
     }
@@ -483,7 +484,7 @@ impl Queueing {
             flavors.dedup();
             for flavor in flavors {
                 let Some(tree) = self.tas.trees.get(&flavor) else { continue };
-                let scope = if tree.by_node { None } else { Some(flavor) };
+                let scope = (!tree.by_node).then_some(flavor);
                 for (values, count) in &t.places {
                     let count = i64::from(*count) * if add { 1 } else { -1 };
                     self.tas.charge((scope, domain_id(values)), &t.one, pods, count);

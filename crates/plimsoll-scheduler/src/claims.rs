@@ -164,22 +164,36 @@ impl Scheduler {
         pods: &[(model::Pod, usize)],
         rows: &mut Vec<Row>,
     ) -> bool {
+        self.without_workloads(|s| {
+            pods.iter().all(|(pod, n)| s.place_equal(workload, (pod, *n), rows, false).is_none())
+        })
+    }
+
+    /// Does something as if all pods of workloads, and what is reserved for those, had left.
+    pub(super) fn without_workloads<T>(&mut self, something: impl FnOnce(&mut Self) -> T) -> T {
         let leaving =
             self.cluster.pods.iter().filter(|(_, p)| p.queued && p.node.is_some()).map(|(id, _)| id);
         let leaving: Vec<PodId> = leaving.chain(self.reservations.all_placeholders()).collect();
         let on_nodes: Vec<(PodId, NodeId)> =
             leaving.into_iter().filter_map(|id| Some((id, self.cluster.unplace_keeping_row(id)?))).collect();
-        let fits = pods.iter().all(|(pod, n)| self.place_equal(workload, (pod, *n), rows, false).is_none());
+        let done = something(self);
         for (id, node) in on_nodes.into_iter().rev() {
             self.cluster.place(id, node);
         }
-        fits
+        done
     }
 }
 
-/// The pods that have no place among `rows`.
+/// The pods that have no place among `rows`, which has some in the order of `pods`. With places in a topology there are
+/// several entries of one podset.
 pub(super) fn missing(pods: &[(model::Pod, usize)], rows: &[Row]) -> Vec<(model::Pod, usize)> {
-    let placed = |pod: &model::Pod| rows.iter().filter(|(_, p)| *p.pod_set == *pod.pod_set).count();
-    let left = pods.iter().map(|(pod, count)| (pod.clone(), count.saturating_sub(placed(pod))));
+    let mut placed: BTreeMap<&str, usize> = BTreeMap::new();
+    rows.iter().for_each(|(_, p)| *placed.entry(&p.pod_set).or_default() += 1);
+    let left = pods.iter().map(|(pod, count)| {
+        let there = placed.get_mut(pod.pod_set.as_str());
+        let known = there.as_ref().map_or(0, |n| **n).min(*count);
+        there.into_iter().for_each(|n| *n -= known);
+        (pod.clone(), count - known)
+    });
     left.filter(|(_, count)| *count > 0).collect()
 }

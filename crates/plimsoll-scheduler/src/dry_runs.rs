@@ -2,6 +2,8 @@
 //! those before it. A dry run is lifted and restored in the time that its own pods take, and becomes the reservation of the
 //! workload when that is admitted.
 
+mod places;
+
 use super::Scheduler;
 use super::cluster::{NodeId, Pod, PodId};
 use super::node_reservations::Placeholder;
@@ -10,6 +12,9 @@ use plimsoll_state::model::{self, WorkloadKey};
 use plimsoll_state::reservation::{DryRunFailure, DryRunId};
 use plimsoll_state::time::Time;
 use std::sync::Arc;
+
+/// Label of a node with its name.
+const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// Placeholders on the nodes found for them.
 #[derive(Debug, Default)]
@@ -50,10 +55,16 @@ impl Scheduler {
     ) -> Option<String> {
         let pod_set: Arc<str> = pod.pod_set.as_str().into();
         let name = format!("{}-{}", workload.name, pod.pod_set);
+        let only = self.only_node_of(pod);
         let mut last = None;
         for _ in 0..count {
             let (id, profile) = self.placeholder(pod, &name, last)?;
-            match self.best_node(id, profile, explain) {
+            let found = match only {
+                Some(node) if self.passes_on(id, node, profile).is_some() => Ok(node),
+                Some(_) if !explain => Err(String::new()),
+                _ => self.best_node(id, profile, explain),
+            };
+            match found {
                 Ok(node) => {
                     self.cluster.place(id, node);
                     rows.push((node, Placeholder { row: id, pod_set: Arc::clone(&pod_set) }));
@@ -66,6 +77,16 @@ impl Scheduler {
             }
         }
         None
+    }
+
+    /// The node that a pod selects by the label of its name, as pods with a place in a topology do: no other one has to be looked
+    /// at.
+    fn only_node_of(&self, pod: &model::Pod) -> Option<NodeId> {
+        let name = pod.spec.node_selector.get(HOSTNAME)?;
+        let node = self.cluster.node_by_name(self.cluster.strings.get(name)?)?;
+        let labeled = self.cluster.node(node).and_then(|n| n.label(HOSTNAME)) == Some(name.as_str());
+        // Pods that are nominated to it may go first: that is for the whole search.
+        (labeled && self.cluster.nodes[node].nominated.is_empty()).then_some(node)
     }
 
     /// A row for a pod to come, on no node, and its profile; `like`: one for an equal pod. `None`: its scheduler is not ours,

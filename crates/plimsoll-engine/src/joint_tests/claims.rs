@@ -9,10 +9,10 @@ use plimsoll_state::ObjectEvent;
 use proptest::prelude::*;
 
 /// A world in which single pods come and go.
-struct Churn {
-    w: Fixture,
+pub(super) struct Churn {
+    pub(super) w: Fixture,
     /// Admitted single pods, the oldest first.
-    running: VecDeque<String>,
+    pub(super) running: VecDeque<String>,
     made: usize,
 }
 
@@ -21,7 +21,7 @@ impl Churn {
         Self::with(joint, Config::default(), queues, nodes)
     }
 
-    fn with(joint: bool, config: Config, queues: &[ClusterQueue], nodes: &[i64]) -> Self {
+    pub(super) fn with(joint: bool, config: Config, queues: &[ClusterQueue], nodes: &[i64]) -> Self {
         let mut w = Fixture::with_queues(joint, config, queues);
         for (i, cpu) in nodes.iter().enumerate() {
             w.node(&format!("n{i}"), *cpu);
@@ -30,7 +30,7 @@ impl Churn {
     }
 
     /// Submits a single pod of priority 0.
-    fn single(&mut self, queue: &str, cpu: i64) {
+    pub(super) fn single(&mut self, queue: &str, cpu: i64) {
         let name = format!("s{:03}", self.made);
         self.made += 1;
         self.w.submit_to(queue, &name, 0, vec![pod_set("main", 1, cpu)]);
@@ -38,7 +38,7 @@ impl Churn {
     }
 
     /// Notes which single pods were admitted.
-    fn look(&mut self) {
+    pub(super) fn look(&mut self) {
         let new: Vec<String> = self.w.admitted().into_iter().map(str::to_owned).collect();
         self.running.extend(
             new.into_iter().filter(|n| n.starts_with('s') && !self.running.contains(n)).collect::<Vec<_>>(),
@@ -46,14 +46,14 @@ impl Churn {
     }
 
     /// The single pod that runs longest finishes.
-    fn finish_one(&mut self) {
+    pub(super) fn finish_one(&mut self) {
         if let Some(name) = self.running.pop_front() {
             self.w.finish(&name);
             self.look();
         }
     }
 
-    fn is_admitted(&self, name: &str) -> bool {
+    pub(super) fn is_admitted(&self, name: &str) -> bool {
         self.w.admitted().contains(&name)
     }
 }
@@ -105,6 +105,20 @@ fn a_gang_is_not_overtaken_for_ever_by_single_pods() {
         }
         assert_eq!(c.w.stuck.is_empty(), joint);
     }
+}
+
+#[test]
+fn claims_are_counted() {
+    let mut c = Churn::new(true, &queues(), &[1, 1]);
+    let claimed = |c: &Churn| c.w.engine.queueing().map(plimsoll_queueing::Queueing::claimed_places);
+    c.single("c", 1);
+    assert_eq!(claimed(&c), Some((0, 0, None)));
+    c.w.submit_to("c", "gang", 1, vec![pod_set("main", 2, 1)]);
+    let Some((2, 1, Some(since))) = claimed(&c) else { panic!("{:?}", claimed(&c)) };
+    c.w.touch_bound_pods(0);
+    assert_eq!(claimed(&c), Some((2, 1, Some(since))));
+    c.finish_one();
+    assert_eq!((c.is_admitted("gang"), claimed(&c)), (true, Some((0, 0, None))));
 }
 
 /// A node that never has four CPUs free at once has them for the workload that claims it.

@@ -7,6 +7,7 @@ mod flavor;
 mod partial;
 
 pub(crate) use assignment::{Assignment, FlavorAssignment, LastAssignment, Pins, PodSetFlavors};
+pub(in crate::cycle) use attempts::Refusal;
 pub(crate) use attempts::{FlavorAttempt, Possibility};
 pub(crate) use partial::Reducer;
 
@@ -19,6 +20,9 @@ use crate::pod_sets::PodSetResources;
 use crate::quota::add_usage;
 pub(super) use flavor::Search;
 pub(crate) use flavor::matches_labels;
+
+/// How many flavors of one assignment may have no capacity in their topologies, by all filters, before the search ends.
+const MOST_REFUSALS: usize = 32;
 
 /// Why nothing fits, as reasons of QuotaReserved=False, mild to severe.
 pub(crate) mod why {
@@ -101,28 +105,43 @@ impl Cycle<'_> {
     /// Finds flavors for all podsets, with `counts` pods each instead of the whole number if given, and
     /// only among `pins` if given.
     fn assign(&mut self, request: AssignmentRequest<'_>) -> Assignment {
-        let AssignmentRequest { id, cq, counts, pins, last } = request;
-        if self.state.wl(id).is_some_and(|w| w.quota().is_some()) {
-            return self.assign_again(id, cq);
+        if self.state.wl(request.id).is_some_and(|w| w.quota().is_some()) {
+            return self.assign_again(request.id, request.cq);
         }
+        self.dry_runs.refused.clear();
+        loop {
+            let (assignment, refusal) = self.assign_once(request);
+            match refusal.filter(|_| self.dry_runs.refused.len() < MOST_REFUSALS) {
+                Some(refusal) => self.dry_runs.refused.push(refusal),
+                None => return assignment,
+            }
+        }
+    }
+
+    /// The same, but for flavors that were refused; also says which one has no capacity in its topology after all.
+    fn assign_once(&mut self, request: AssignmentRequest<'_>) -> (Assignment, Option<Refusal>) {
+        let AssignmentRequest { id, cq, counts, pins, last } = request;
         let mut assignment = self.nothing_assigned(id, cq);
         assignment.dry_runs = self.begin_dry_runs();
         for group in self.pod_set_groups(id, cq, counts) {
             if !self.assign_group(id, cq, &group, pins, last, &mut assignment) {
                 self.resolve_reason(cq, &mut assignment);
-                return assignment;
+                return (assignment, None);
             }
         }
+        let mut refusal = None;
         if assignment.mode() != Mode::NoFit && self.state.config.gates.topology {
             self.state.assign_topology(id, cq, &mut assignment);
+            assignment.lacks_places &= self.nodes.is_some();
+            refusal = self.try_places(id, cq, &mut assignment);
         }
         self.resolve_reason(cq, &mut assignment);
         // Where a slice needs less than the one before, nothing is given back before that one has ended.
         assignment.usage.iter_mut().for_each(|(_, a)| *a = a.at_least_zero());
-        assignment
+        (assignment, refusal)
     }
 
-    fn nothing_assigned(&self, id: WorkloadId, cq: ClusterQueueId) -> Assignment {
+    pub(super) fn nothing_assigned(&self, id: WorkloadId, cq: ClusterQueueId) -> Assignment {
         let queue = self.state.cq(cq);
         let (generation, inadmissible_requeues, cycle) =
             (queue.generation, queue.inadmissible_requeues, self.cycle_number(cq));
@@ -144,6 +163,7 @@ impl Cycle<'_> {
             mode: None,
             dry_runs: 0,
             lacks_nodes_after_preemption: false,
+            lacks_places: false,
             by_labels: false,
         }
     }

@@ -3,7 +3,7 @@
 //! A claim keeps what becomes free idle until it is enough, and how long that takes is not known: so it costs the more the
 //! fuller the nodes are. Most workloads get their nodes by chance before long. Therefore a workload claims nodes only once
 //! pods of workloads behind it have been placed past it, [`crate::config::Config::overtaking`] times as many as it has itself.
-//! Pods of a lower priority than its own count that many times. So the number of pods that overtake it is bounded, whatever
+//! Pods of a lower priority than its own, or of a larger share with fair sharing, count that many times. So the number of pods that overtake it is bounded, whatever
 //! the sizes of jobs and however long they run.
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use crate::pending::Rank;
 /// The first workload of a ClusterQueue that waits for nodes of these flavors.
 #[derive(Debug)]
 pub(super) struct Claimant {
-    cq: ClusterQueueId,
+    pub(super) cq: ClusterQueueId,
     scheduling_hash: SchedulingHashId,
     flavors: BTreeSet<FlavorId>,
     /// Its pods.
@@ -92,13 +92,17 @@ impl Cycle<'_> {
         let (Some(a), Some(wl)) = (&e.assignment, self.state.wl(e.id)) else { return };
         let (rank, overtaking) = (self.state.rank(wl, e.id), self.state.config.overtaking);
         self.forget_claimants();
-        for (before, claimant) in self.claims.claimants.range_mut(..&rank) {
+        let (claimants, shares) = (&mut self.claims.claimants, &self.claims.shares);
+        let own = shares.get(&e.cq);
+        let is_before = |(rank_of, c): &(&Rank, &mut Claimant)| (shares.get(&c.cq), *rank_of) < (own, &rank);
+        for (before, claimant) in claimants.iter_mut().filter(is_before) {
             let was_due = claimant.is_due(overtaking);
             let past = |p: &&PodSetFlavors| p.flavors.iter().any(|f| claimant.flavors.contains(&f.flavor));
             let pods: usize =
                 a.pod_sets.iter().filter(past).map(|p| usize::try_from(p.count).unwrap_or(0)).sum();
-            // As many pods of a lower priority as it has itself are enough.
-            let weight = if rank.priority > before.priority { overtaking.max(1) } else { 1 };
+            // As many pods of a lower priority, or of a larger share, as it has itself are enough.
+            let behind = shares.get(&claimant.cq) < own || rank.priority > before.priority;
+            let weight = if behind { overtaking.max(1) } else { 1 };
             claimant.overtaken = claimant.overtaken.saturating_add(pods.saturating_mul(weight));
             // It claims nodes in the next cycle, before anything else becomes free.
             self.nodes_changed.claim_due |= claimant.is_due(overtaking) && !was_due;

@@ -1,17 +1,16 @@
 //! Claims on nodes (joint admission): the first workload of a ClusterQueue that waits for nodes of a flavor claims the places
 //! where its pods will be, so that no workload after it takes what becomes free there.
 //!
-//! Claims stand during a cycle only: pods that no queue manages are scheduled as usual. They are ordered like the workloads
-//! of one queue, by priority and then by age, across all ClusterQueues, and a workload sees the claims before it. So of all
-//! workloads that wait the first gets every place that becomes free and that it can use, and no two wait for each other.
+//! Claims stand during a cycle only: pods that no queue manages are scheduled as usual. They are ordered across all
+//! ClusterQueues ([`ClaimRank`]), and a workload sees the claims before it. So of all workloads that wait the first gets every
+//! place that becomes free and that it can use, and no two wait for each other.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Cycle;
-use super::assign::{Mode, PodSetFlavors, why};
+use super::claim_order::{ClaimRank, ShareOrder};
 use super::claimants::Claimant;
 use super::entry::Entry;
 use super::joint::all_can_be_reserved;
@@ -19,14 +18,11 @@ use super::victim::Target;
 use crate::Queueing;
 use crate::cond;
 use crate::ids::{ClusterQueueId, FlavorId, SchedulingHashId, WorkloadId};
-use crate::model::{PodSetAssignment, WorkloadKey};
+use crate::model::WorkloadKey;
 use crate::pending::{QueuePosition, Rank};
-use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::Pod;
 use plimsoll_state::reservation::DryRunId;
-
-/// Flavors that a claim may be for, and the pods with what those add.
-type Wanted = (BTreeSet<FlavorId>, Vec<(Pod, usize)>);
+use plimsoll_state::time::Time;
 
 /// The claim of a workload.
 #[derive(Debug)]
@@ -37,6 +33,8 @@ pub(crate) struct NodeClaim {
     pods: Vec<(Pod, usize)>,
     /// The workloads that were preempted for it, by UID.
     victims: Vec<(Arc<str>, Target)>,
+    /// Since when.
+    since: Time,
     /// Where the pods will be; lifted between cycles.
     plan: DryRunId,
     /// On which nodes that is.
@@ -46,24 +44,12 @@ pub(crate) struct NodeClaim {
     nodes: u64,
 }
 
-/// The order of claims: by priority, those first for which others were preempted, then like workloads in a queue.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ClaimRank {
-    priority: Reverse<i64>,
-    preempts: Reverse<bool>,
-    pub(super) rank: Rank,
-}
-
-impl ClaimRank {
-    fn new(rank: Rank, preempts: bool) -> Self {
-        Self { priority: rank.priority, preempts: Reverse(preempts), rank }
-    }
-}
-
 /// The claims of all workloads.
 #[derive(Debug, Default)]
 pub(crate) struct NodeClaims {
     by_rank: BTreeMap<ClaimRank, NodeClaim>,
+    /// What ClusterQueues use beyond their share, in the present cycle; only with fair sharing.
+    pub(super) shares: BTreeMap<ClusterQueueId, ShareOrder>,
     /// Workloads that wait for nodes and claim none yet, in the order of queues.
     pub(super) claimants: BTreeMap<Rank, Claimant>,
     /// Claims that were impossible, and the version of the nodes then.
@@ -110,6 +96,13 @@ impl Queueing {
         stale
     }
 
+    /// How many places on nodes are claimed for workloads that wait for some, by how many workloads, and since when the oldest claim
+    /// lasts.
+    pub fn claimed_places(&self) -> (usize, usize, Option<Time>) {
+        let claims = || self.joint.claims.by_rank.values();
+        (claims().map(|c| c.on.len()).sum(), claims().count(), claims().map(|c| c.since).min())
+    }
+
     /// There is more capacity on nodes, or places are claimed no longer: workloads that wait for nodes are tried again.
     pub(super) fn requeue_awaiting_nodes(&mut self) {
         let waiting = std::mem::take(&mut self.joint.awaiting_nodes);
@@ -144,9 +137,29 @@ impl NodeClaims {
 
     /// The place of a workload among claims.
     pub(super) fn rank_of(&self, state: &Queueing, id: WorkloadId) -> Option<ClaimRank> {
-        let own = ClaimRank::new(state.rank(state.wl(id)?, id), true);
-        let preempts = self.by_rank.contains_key(&own);
-        Some(ClaimRank { preempts: Reverse(preempts), ..own })
+        let (wl, rank) = (state.wl(id)?, state.rank(state.wl(id)?, id));
+        let preempting = ClaimRank::new(None, rank.clone(), true);
+        if self.by_rank.contains_key(&preempting) {
+            return Some(preempting);
+        }
+        Some(ClaimRank::new(wl.queued().and_then(|cq| self.shares.get(&cq)), rank, false))
+    }
+
+    /// Gives claims their places by the present shares; whether their order has changed.
+    pub(super) fn reorder(&mut self) -> bool {
+        let before: Vec<WorkloadId> = self.by_rank.keys().map(|r| r.rank.id).collect();
+        let claims = std::mem::take(&mut self.by_rank);
+        let shares = &self.shares;
+        let ranked = |(r, c): (ClaimRank, NodeClaim)| {
+            (ClaimRank::new(shares.get(&c.cq).filter(|_| !r.preempts.0), r.rank, r.preempts.0), c)
+        };
+        self.by_rank = claims.into_iter().map(ranked).collect();
+        !self.by_rank.keys().map(|r| r.rank.id).eq(before)
+    }
+
+    /// The ClusterQueues of all claims, and of workloads that will have some.
+    pub(super) fn queues(&self) -> impl Iterator<Item = ClusterQueueId> {
+        self.by_rank.values().map(|c| c.cq).chain(self.claimants.values().map(|c| c.cq))
     }
 
     /// The workload whose claim comes right before one of this rank.
@@ -169,7 +182,7 @@ impl NodeClaims {
 
 impl Cycle<'_> {
     /// Places are claimed no longer: what failed because of them may succeed.
-    fn claims_dropped(&mut self) {
+    pub(super) fn claims_dropped(&mut self) {
         self.failed.clear();
         self.claims.impossible.1.clear();
         self.nodes_changed.claims_dropped = true;
@@ -209,9 +222,10 @@ impl Cycle<'_> {
         for plan in stale {
             self.end_dry_runs(&[plan]);
         }
+        let anew = self.claims_reordered();
         let ranks: Vec<ClaimRank> = self.claims.by_rank.keys().cloned().collect();
         for rank in ranks {
-            self.put_up_claim(&rank, false);
+            self.put_up_claim(&rank, anew);
         }
     }
 
@@ -300,7 +314,7 @@ impl Cycle<'_> {
             // What they leave is claimed.
         } else if e.awaits_nodes {
             self.claim_nodes(e);
-        } else {
+        } else if !e.resumed {
             self.drop_claim(e.id);
         }
     }
@@ -309,47 +323,54 @@ impl Cycle<'_> {
     /// same flavors, or its pods would not fit if all others had left.
     pub(super) fn claim_nodes(&mut self, e: &Entry) {
         let Some(wl) = self.state.wl(e.id) else { return };
-        let topology = wl.obj.pod_sets.iter().any(|p| p.topology.is_some());
         let replaces = e.assignment.as_ref().is_none_or(|a| a.replaced.is_some());
-        if self.nodes.is_none() || e.second.is_some() || topology || replaces || !all_can_be_reserved(wl) {
+        if self.nodes.is_none() || e.second.is_some() || replaces || !all_can_be_reserved(wl) {
             return;
         }
-        let (hash, key) = (wl.scheduling_hash(), wl.obj.key.clone());
+        let hash = wl.scheduling_hash();
         let Some(rank) = self.claims.rank_of(&self.state, e.id) else { return };
         let wanted = self.claims_wanted(e);
-        let flavors = wanted.iter().flat_map(|(flavors, _)| flavors).copied().collect();
+        let flavors = wanted.iter().flat_map(|w| &w.flavors).copied().collect();
         if !self.claims.by_rank.contains_key(&rank) && !self.claim_is_due(e, &rank.rank, flavors) {
             return;
         }
-        for (flavors, pods) in wanted {
+        for wanted in wanted {
             let Some(nodes) = self.nodes.as_mut() else { return };
             let claims = &mut self.claims;
             claims.forget_older(nodes.whole_version());
             let mut before = claims.by_rank.range(..&rank);
             if (!rank.preempts.0
-                && before.any(|(r, c)| !r.preempts.0 && c.cq == e.cq && !c.flavors.is_disjoint(&flavors)))
-                || claims.impossible.1.contains(&(hash, flavors.clone()))
+                && before
+                    .any(|(r, c)| !r.preempts.0 && c.cq == e.cq && !c.flavors.is_disjoint(&wanted.flavors)))
+                || claims.impossible.1.contains(&(hash, wanted.flavors.clone()))
             {
                 continue;
             }
             let own = claims.by_rank.remove(&rank);
-            let known = own.is_some();
             claims.by_rank.range(&rank..).rev().for_each(|(_, claim)| nodes.lift(claim.plan));
-            let current = nodes.node_version();
-            let (changed, own, victims) =
-                own.map_or((false, None, Vec::new()), |c| (c.nodes != current, Some(c.plan), c.victims));
-            own.filter(|_| changed).into_iter().for_each(|plan| nodes.end(plan));
-            let Some(plan) = nodes.plan(self.now, &key, &pods, own.filter(|_| !changed)) else {
-                claims.impossible.1.insert((hash, flavors));
+            let (known, current) = (own.is_some(), nodes.node_version());
+            let (since, victims) =
+                own.as_ref().map_or((self.now, Vec::new()), |c| (c.since, c.victims.clone()));
+            let before = own.map(|own| {
+                let same = own.nodes == current;
+                if !same {
+                    nodes.end(own.plan);
+                }
+                (same.then_some(own.plan), own.pods, own.flavors == wanted.flavors)
+            });
+            let Some((plan, pods)) = self.plan_claim(e, &wanted, before) else {
+                self.claims.impossible.1.insert((hash, wanted.flavors));
                 if known {
                     self.claims_dropped();
                 }
                 self.replan_claims_after(&rank);
                 continue;
             };
-            let (version, on) = (nodes.capacity_version(), nodes.planned_on(plan));
+            let Some(nodes) = self.nodes.as_mut() else { return };
+            let (version, on, flavors) = (nodes.capacity_version(), nodes.planned_on(plan), wanted.flavors);
             let (cq, scheduling_hash, nodes) = (e.cq, hash, current);
-            let claim = NodeClaim { cq, scheduling_hash, flavors, pods, victims, plan, on, version, nodes };
+            let claim =
+                NodeClaim { cq, scheduling_hash, flavors, pods, victims, since, plan, on, version, nodes };
             self.insert_claim(&rank, claim, known);
             return;
         }
@@ -381,13 +402,15 @@ impl Cycle<'_> {
             return false;
         }
         let own = self.claims.by_rank.remove(&before);
-        let known = own.is_some();
+        let (known, since) = (own.is_some(), own.as_ref().map_or(self.now, |c| c.since));
         own.into_iter().for_each(|c| nodes.end(c.plan));
-        let rank = ClaimRank { preempts: Reverse(true), ..before };
+        let rank = ClaimRank::new(None, before.rank, true);
         let (on, version, nodes) = (nodes.planned_on(run), nodes.capacity_version(), nodes.node_version());
         let uid = |t: &Target| Some((Arc::clone(self.state.wl(t.id)?.uid()), *t));
         let (cq, victims) = (e.cq, e.targets.iter().filter_map(uid).collect());
-        let claim = NodeClaim { cq, scheduling_hash, flavors, pods, victims, plan: run, on, version, nodes };
+        let plan = run;
+        let claim =
+            NodeClaim { cq, scheduling_hash, flavors, pods, victims, since, plan, on, version, nodes };
         self.insert_claim(&rank, claim, known);
         true
     }
@@ -417,19 +440,6 @@ impl Cycle<'_> {
         Some((flavors, targets))
     }
 
-    /// The flavors of an assignment, and the pods with what those add.
-    fn claim_of_assignment(&self, e: &Entry) -> Wanted {
-        let (mut flavors, mut pods): Wanted = Default::default();
-        let (Some(a), Some(wl)) = (&e.assignment, self.state.wl(e.id)) else { return (flavors, pods) };
-        flavors.extend(a.pod_sets.iter().flat_map(|p| &p.flavors).map(|f| f.flavor));
-        for assigned in self.state.admission_of(e.cq, a).assignments {
-            if let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) {
-                self.state.expected_pods(&wl.obj.key, podset, &assigned, &mut pods);
-            }
-        }
-        (flavors, pods)
-    }
-
     fn insert_claim(&mut self, rank: &ClaimRank, claim: NodeClaim, known: bool) {
         // Claims of the same ClusterQueue after it give way, unless others were preempted for it or for them.
         let overlaps = |c: &NodeClaim| c.cq == claim.cq && !c.flavors.is_disjoint(&claim.flavors);
@@ -451,46 +461,5 @@ impl Cycle<'_> {
             self.dry_runs.others_placed = true;
             self.nodes_changed.claimed = true;
         }
-    }
-
-    /// What an entry may claim, in the order of the ClusterQueue's flavors: the podsets that have flavors in those, the others
-    /// in one that has quota and lacks nodes.
-    fn claims_wanted(&self, e: &Entry) -> Vec<Wanted> {
-        let (Some(a), Some(wl)) = (&e.assignment, self.state.wl(e.id)) else { return Vec::new() };
-        let fits =
-            |p: &&PodSetFlavors| !p.flavors.is_empty() && p.flavors.iter().all(|f| f.mode == Mode::Fit);
-        let waiting = a.pod_sets.iter().find(|p| !fits(p));
-        let attempts = waiting.map_or(&[][..], |p| &p.attempts);
-        let mut lacking: Vec<Option<FlavorId>> = attempts
-            .iter()
-            .filter(|t| t.no_fit_reason == why::NODES && t.possibility.is_none())
-            .map(|t| Some(t.flavor))
-            .collect();
-        let order = self.state.cq(e.cq).rules.groups.iter().flat_map(|g| &g.flavors).collect::<Vec<_>>();
-        lacking.sort_by_key(|f| order.iter().position(|o| Some(**o) == *f));
-        if waiting.is_none() {
-            lacking.push(None);
-        }
-        let mut wanted = Vec::new();
-        for lacking in lacking {
-            let (mut flavors, mut pods): Wanted = Default::default();
-            for p in &a.pod_sets {
-                let own: BTreeSet<FlavorId> = match lacking.filter(|_| !fits(&p)) {
-                    Some(flavor) => BTreeSet::from([flavor]),
-                    None => p.flavors.iter().map(|f| f.flavor).insert_each(),
-                };
-                let Some(podset) = wl.obj.pod_sets.get(p.index) else { continue };
-                let name = |f: &FlavorId| (String::new(), self.state.ids.flavor_name(*f).to_owned());
-                let assigned = PodSetAssignment {
-                    flavors: own.iter().map(name).collect(),
-                    count: p.count,
-                    ..PodSetAssignment::default()
-                };
-                self.state.expected_pods(&wl.obj.key, podset, &assigned, &mut pods);
-                flavors.extend(own);
-            }
-            wanted.push((flavors, pods));
-        }
-        wanted
     }
 }

@@ -7,19 +7,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Cycle;
-use super::assign::{Assignment, FlavorAssignment, Member, Mode, Search};
-use super::claims::ClaimRank;
+use super::assign::{Assignment, FlavorAssignment, Member, Mode, Refusal, Search};
+use super::claim_order::ClaimRank;
 use super::joint::all_can_be_reserved;
 use crate::Queueing;
 use crate::ids::{ClusterQueueId, FlavorId, SchedulingHashId, WorkloadId};
 use crate::pod_sets::looks_at_pods;
+use crate::tas::set_places;
 use plimsoll_state::reservation::{DryRunFailure, DryRunId};
 
 /// A podset with its number of pods and its flavors.
 pub(super) type Choice = (usize, i32, Vec<FlavorId>);
 
 /// A scheduling hash, its choices, and the workload right before that claims nodes.
-type Tried = (SchedulingHashId, Vec<Choice>, Option<String>);
+pub(super) type Tried = (SchedulingHashId, Vec<Choice>, Option<String>);
 
 /// How many failures are remembered.
 const MOST: usize = 4_096;
@@ -33,6 +34,8 @@ pub(crate) struct FailedDryRuns {
     /// Searches for victims that failed, with the capacity and the changes up to which they fail, and whether nodes lacked
     /// capacity.
     searches: BTreeMap<VictimSearch, (u64, u64, bool)>,
+    /// Topologies in which no places pass all filters, with the capacity and the changes up to which that is so.
+    refused: BTreeMap<Tried, (u64, u64, Refusal)>,
     /// How many searches for victims there were.
     searched: u64,
 }
@@ -42,6 +45,7 @@ impl FailedDryRuns {
     pub(crate) fn clear(&mut self) {
         self.messages.clear();
         self.searches.clear();
+        self.refused.clear();
     }
 
     fn insert(&mut self, tried: Tried, version: u64, message: &str) {
@@ -67,6 +71,8 @@ pub(super) struct DryRuns {
     incomplete: bool,
     /// Whether a podset before needs preemption: what nodes have then is not known.
     preempts: bool,
+    /// Flavors without capacity in their topologies, of the present assignment.
+    pub(super) refused: Vec<Refusal>,
     /// What nominations found; lifted.
     found: BTreeMap<WorkloadId, Vec<DryRunId>>,
     /// The claims that workloads overtake with what their nominations found.
@@ -140,6 +146,16 @@ impl Queueing {
 }
 
 impl DryRuns {
+    /// What the groups of podsets that have their flavors were tried with.
+    pub(super) fn choices(&self) -> &[Choice] {
+        &self.choices
+    }
+
+    /// A dry run of all pods of the present assignment stands.
+    pub(super) fn stand(&mut self, run: DryRunId) {
+        self.standing.push(run);
+    }
+
     /// What the nomination of a workload found.
     pub(super) fn take(&mut self, id: WorkloadId) -> Vec<DryRunId> {
         self.found.remove(&id).unwrap_or_default()
@@ -167,6 +183,38 @@ impl Cycle<'_> {
         self.dry_runs.number
     }
 
+    /// Ends what stands: other places are tried for the present assignment.
+    pub(super) fn end_standing(&mut self) {
+        let standing = std::mem::take(&mut self.dry_runs.standing);
+        self.end_dry_runs(&standing);
+    }
+
+    /// The refusal of these choices, if nothing has changed since that could help.
+    pub(super) fn refused_before(&self, tried: &Tried) -> Option<Refusal> {
+        let version = self.nodes.as_ref()?.capacity_version();
+        let (capacity, changes, refusal) = self.failed.refused.get(tried)?;
+        ((*capacity, *changes) == (version, self.state.joint.changes)).then(|| refusal.clone())
+    }
+
+    /// No places pass.
+    pub(super) fn remember_refusal(&mut self, tried: Tried, refusal: &Refusal) {
+        let Some(version) = self.nodes.as_ref().map(|n| n.capacity_version()) else { return };
+        let (changes, failed) = (self.state.joint.changes, &mut self.failed);
+        if failed.refused.len() >= MOST {
+            failed.refused.clear();
+        }
+        failed.refused.insert(tried, (version, changes, refusal.clone()));
+    }
+
+    /// Why a flavor counts as one without capacity for the podsets of a search, if places in its topology were tried.
+    pub(super) fn refusal(&self, s: &Search<'_>, tried: &[FlavorAssignment]) -> Option<String> {
+        let mut refused = self.dry_runs.refused.iter();
+        let refusal = refused.find(|r| {
+            s.group.iter().any(|m| m.index == r.index) && tried.iter().any(|f| f.flavor == r.flavor)
+        })?;
+        Some(refusal.text.clone())
+    }
+
     /// Number of the present assignment.
     pub(super) fn dry_runs_number(&self) -> u64 {
         self.dry_runs.number
@@ -186,8 +234,9 @@ impl Cycle<'_> {
         self.end_dry_runs(&standing);
     }
 
-    /// Keeps what the nomination of a workload found, if that is what the assignment needs.
-    pub(super) fn keep_dry_runs(&mut self, id: WorkloadId, assignment: &Assignment) {
+    /// Keeps what the nomination of a workload found, if that is what the assignment needs. One that preempts gets the places in
+    /// topologies where its pods have nodes.
+    pub(super) fn keep_dry_runs(&mut self, id: WorkloadId, assignment: &mut Assignment) {
         let before = self.dry_runs.take(id);
         self.end_dry_runs(&before);
         let runs = &mut self.dry_runs;
@@ -198,8 +247,9 @@ impl Cycle<'_> {
             }
             self.dry_runs.found.insert(id, found);
         } else if assignment.mode() == Mode::Preempt
-            && let Some(run) = self.take_found_nodes(assignment)
+            && let Some((run, places)) = self.take_found_nodes(assignment)
         {
+            set_places(assignment, places);
             self.dry_runs.found.insert(id, vec![run]);
         }
         self.drop_found_nodes();
@@ -234,6 +284,9 @@ impl Cycle<'_> {
     fn try_nodes(&mut self, s: &Search<'_>, tried: &[FlavorAssignment]) -> Result<Option<DryRunId>, String> {
         let Some(version) = self.nodes.as_ref().map(|n| n.capacity_version()) else { return Ok(None) };
         let Some(wl) = self.state.wl(s.id) else { return Ok(None) };
+        if let Some(text) = self.refusal(s, tried) {
+            return Err(text);
+        }
         if self.dry_runs.preempts || s.replaced.is_some() || wl.quota().is_some() || !all_can_be_reserved(wl)
         {
             return Ok(None);

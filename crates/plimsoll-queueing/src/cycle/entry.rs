@@ -48,6 +48,8 @@ pub(crate) struct Entry {
     pub(super) message: String,
     /// Whether the flavors tried before this cycle were tried when less was free.
     pub(super) stale: bool,
+    /// Whether it was tried with the flavors after those of its last attempt only: that says nothing about nodes of those.
+    pub(super) resumed: bool,
     /// In a second pass the number of the attempt.
     pub(super) second: Option<u32>,
     /// Whether it waits for capacity on nodes (joint admission).

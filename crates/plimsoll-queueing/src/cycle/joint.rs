@@ -65,8 +65,7 @@ impl Cycle<'_> {
             return Ok(());
         }
         let key = wl.obj.key.clone();
-        let placed = !found.is_empty() && admission.assignments.iter().all(|p| p.topology.is_none());
-        if !(placed && self.restore_dry_runs(&found)) {
+        if found.is_empty() || !self.restore_dry_runs(&found) {
             self.end_dry_runs(&found);
             return self.reserve_anew(e, a, &key, &admission);
         }

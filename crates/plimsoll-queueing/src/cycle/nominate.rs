@@ -27,6 +27,7 @@ impl Cycle<'_> {
                 reason: "",
                 message: String::new(),
                 stale: false,
+                resumed: false,
                 second,
                 awaits_nodes: false,
                 by_labels: false,
@@ -50,6 +51,7 @@ impl Cycle<'_> {
             let scheduling_hash = self.state.wl(id).map_or(SchedulingHashId::NONE, |w| w.scheduling_hash());
             let last = self.state.wl(id).and_then(|w| w.last_assignment());
             let last = last.filter(|l| !self.is_outdated(l, cq, scheduling_hash)).cloned();
+            entry.resumed = last.as_ref().is_some_and(LastAssignment::has_more);
             entry.stale = last.as_ref().is_some_and(|l| l.has_more() && self.requeued_since(l, cq));
             self.unreclaimable = unreclaimable;
             let found = self.find_assignment(id, cq, None, last.as_ref());
@@ -123,7 +125,7 @@ impl Cycle<'_> {
             }
         }
         self.searches = None;
-        self.keep_dry_runs(id, &assignment);
+        self.keep_dry_runs(id, &mut assignment);
         self.restore_these(&overtaken);
         self.restore_claims(rank.as_ref());
         if self.state.config.gates.topology && assignment.mode() == Mode::Preempt {

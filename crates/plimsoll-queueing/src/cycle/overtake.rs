@@ -3,7 +3,7 @@
 //! them have one then, so a claim waits no longer than it would if all of them ran for as long as they may.
 
 use super::Cycle;
-use super::claims::ClaimRank;
+use super::claim_order::ClaimRank;
 use crate::Queueing;
 use crate::cond;
 use crate::ids::WorkloadId;

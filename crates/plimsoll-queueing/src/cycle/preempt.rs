@@ -3,6 +3,7 @@
 mod classical;
 mod fair;
 mod nodes;
+mod places;
 mod sort;
 
 pub(super) use nodes::{NodeSearch, NodesNeeded};

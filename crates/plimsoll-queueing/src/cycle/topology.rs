@@ -4,15 +4,16 @@ use super::assign::{Assignment, Mode, why};
 use super::victim::Target;
 use crate::ids::{ClusterQueueId, WorkloadId};
 use crate::simulate::Simulation;
-use crate::tas::{is_explicit, set_places};
+use crate::tas::{PlaceLimits, is_explicit, set_places};
 
 impl Simulation<'_> {
     /// Finds places for an assignment that fits by quota; one that doesn't find any now may still preempt,
     /// if there would be some without all other workloads.
     pub(crate) fn assign_topology(&self, id: WorkloadId, cq: ClusterQueueId, a: &mut Assignment) {
+        let has_quota = a.mode() == Mode::Fit;
         let requests = self.tas_view().collect_requests(id, cq, a);
         if a.mode() == Mode::Fit {
-            match self.tas_view().find_places(id, &requests, false) {
+            match self.tas_view().find_places(id, &requests, false, &PlaceLimits::default()) {
                 Ok(places) => set_places(a, places),
                 Err((index, _, text)) => {
                     a.add_reason(index, text);
@@ -25,8 +26,11 @@ impl Simulation<'_> {
         {
             return;
         }
-        match self.tas_view().find_places(id, &requests, true) {
-            Ok(_) => requests.iter().for_each(|r| a.set_pod_set_mode(r.index, Mode::Preempt)),
+        match self.tas_view().find_places(id, &requests, true, &PlaceLimits::default()) {
+            Ok(_) => {
+                requests.iter().for_each(|r| a.set_pod_set_mode(r.index, Mode::Preempt));
+                a.lacks_places = has_quota;
+            }
             Err((index, flavor, _)) => {
                 if let Some(ps) = a.pod_sets.iter_mut().find(|p| p.index == index) {
                     for at in ps.attempts.iter_mut().filter(|t| t.flavor == flavor) {
@@ -54,7 +58,7 @@ impl Simulation<'_> {
         let requests = self.tas_view().collect_requests(id, cq, a);
         let mark = self.mark();
         targets.iter().for_each(|t| self.simulate_usage_removal(t.id));
-        let places = self.tas_view().find_places(id, &requests, targets.is_empty());
+        let places = self.tas_view().find_places(id, &requests, targets.is_empty(), &PlaceLimits::default());
         self.rollback(mark);
         if let Ok(places) = places {
             set_places(a, places);

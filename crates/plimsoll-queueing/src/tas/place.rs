@@ -14,12 +14,15 @@ use leaf::{Excluded, preference, unsuitable};
 use super::replace::{is_on, lies_in};
 use super::request::{TasRequest, TasView};
 use super::tree::{DomainId, FlavorTree};
-use super::{Amounts, add_times};
+use super::{Amounts, PlaceLimits, add_times};
 use crate::ids::Map;
 use crate::model::{PodSet, TopologyAssignment, TopologyRequest};
 
 /// More pods than anyone asks for.
 const MANY: i64 = i32::MAX as i64;
+
+/// Why a node can't be used that has the capacity (joint admission).
+const OTHER_FILTERS: &str = "filters of the scheduler";
 
 /// How much fits into a domain.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,7 +81,7 @@ impl TasView<'_> {
         pod_sets: &[PodSet],
         group: &[&'r TasRequest],
         taken: &Map<String, Amounts>,
-        empty: bool,
+        (empty, limits): (bool, &PlaceLimits),
     ) -> Result<Vec<(&'r TasRequest, TopologyAssignment)>, String> {
         let (workers, leader) = match group {
             [a, b, ..] if b.count > a.count => (*b, Some(*a)),
@@ -90,7 +93,8 @@ impl TasView<'_> {
         let none = TopologyRequest::default();
         let request = ps.topology.as_ref().unwrap_or(&none);
         let (mut search, level) = self.search(tree, request, workers, leader)?;
-        self.fill_leaves(&mut search, ps, workers, leader, taken, empty);
+        search.within = limits.region(workers.index);
+        self.fill_leaves(&mut search, ps, workers, leader, taken, (empty, limits));
         search.fill_all();
         let (worker_places, leader_places) = search.run(level)?;
         let mut out = Vec::new();
@@ -114,7 +118,7 @@ impl TasView<'_> {
         let (mut search, level) = self.search(tree, request, pods, None)?;
         search.within = within;
         search.without = Some(without);
-        self.fill_leaves(&mut search, ps, pods, None, taken, false);
+        self.fill_leaves(&mut search, ps, pods, None, taken, (false, &PlaceLimits::default()));
         search.fill_all();
         let (places, _) = search.run(level)?;
         Ok(search.assignment(places))
@@ -179,7 +183,7 @@ impl TasView<'_> {
         workers: &TasRequest,
         leader: Option<&TasRequest>,
         taken: &Map<String, Amounts>,
-        empty: bool,
+        (empty, limits): (bool, &PlaceLimits),
     ) {
         let tree = search.tree;
         let with_pod = |one: &Amounts| {
@@ -220,12 +224,23 @@ impl TasView<'_> {
             if pods == 0 && !limiting.is_empty() {
                 search.excluded.count(format!("resource {limiting:?}"));
             }
-            if let Some(first) = first.as_ref().filter(|f| count_in(f, &free_capacity, &self.state.ids).0 > 0)
-            {
+            let leads = |f: &&Amounts| {
+                leader.is_none_or(|l| limits.of(l.index, &leaf.id) > 0)
+                    && count_in(f, &free_capacity, &self.state.ids).0 > 0
+            };
+            if let Some(first) = first.as_ref().filter(leads) {
                 state.leaders = 1;
                 add_times(&mut free_capacity, first, -1);
             }
             state.pods_beside = count_in(&one, &free_capacity, &self.state.ids).0;
+            if !limits.is_empty() {
+                let limit = limits.of(workers.index, &leaf.id);
+                if limit == 0 && pods > 0 {
+                    search.excluded.count(OTHER_FILTERS.into());
+                }
+                let state = &mut search.state[leaf.domain as usize];
+                (state.pods, state.pods_beside) = (state.pods.min(limit), state.pods_beside.min(limit));
+            }
         }
     }
 }

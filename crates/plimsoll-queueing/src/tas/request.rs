@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use super::tree::FlavorTree;
-use super::{Amounts, domain_id};
+use super::{Amounts, PlaceLimits, domain_id};
 use crate::Queueing;
 use crate::cycle::assign::{Assignment, PodSetFlavors};
 use crate::ids::{ClusterQueueId, FlavorId, Map, WorkloadId};
@@ -198,7 +198,7 @@ impl<'a> TasView<'a> {
 
     /// Whether there are places now.
     pub(crate) fn tas_fits(&self, id: WorkloadId, _cq: ClusterQueueId, requests: &TasRequests) -> bool {
-        requests.is_empty() || self.find_places(id, requests, false).is_ok()
+        requests.is_empty() || self.find_places(id, requests, false, &PlaceLimits::default()).is_ok()
     }
 
     /// Whether nodes that flavors share have capacity for what is admitted on all of them in this cycle. Kueue
@@ -248,8 +248,15 @@ impl<'a> TasView<'a> {
         out
     }
 
-    /// Places for all requests, one flavor and group after the other, each seeing what those before took.
-    pub(crate) fn find_places(&self, id: WorkloadId, requests: &TasRequests, empty: bool) -> Places {
+    /// Places for all requests, one flavor and group after the other, each seeing what those before took. `empty`: as if all
+    /// workloads had left.
+    pub(crate) fn find_places(
+        &self,
+        id: WorkloadId,
+        requests: &TasRequests,
+        empty: bool,
+        limits: &PlaceLimits,
+    ) -> Places {
         let mut flavors: Vec<FlavorId> = requests.iter().map(|r| r.flavor).collect();
         self.state.ids.sort_by_flavor_name(&mut flavors);
         flavors.dedup();
@@ -267,7 +274,7 @@ impl<'a> TasView<'a> {
                     found.extend(replaced.map_err(|(index, text)| (index, flavor, text))?);
                     continue;
                 }
-                let places = self.place_group(tree, &pod_sets, &group, taken, empty);
+                let places = self.place_group(tree, &pod_sets, &group, taken, (empty, limits));
                 let places = places.map_err(|text| (group[0].index, flavor, text))?;
                 for (r, t) in places {
                     self.add_taken(taken, &r.one, &t);

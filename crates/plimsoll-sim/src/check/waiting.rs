@@ -27,7 +27,11 @@ impl Waiting {
         }
         let conditions = list(object, &["status", "conditions"]).iter();
         let mut why = conditions.filter(|c| c["type"] == "QuotaReserved").map(|c| text(c, &["reason"]));
-        if why.next() == Some("WaitingForNodes") {
+        let topology = |c: &Value| text(c, &["message"]).contains("topology \"");
+        let lacks_places = list(object, &["status", "conditions"])
+            .iter()
+            .any(|c| c["type"] == "QuotaReserved" && c["status"] == "False" && topology(c));
+        if why.next() == Some("WaitingForNodes") || lacks_places {
             self.since.entry(name.clone()).or_insert(now);
         }
     }

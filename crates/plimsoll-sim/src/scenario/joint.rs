@@ -20,6 +20,8 @@ const SLACK: i64 = 4_000;
 const PREEMPTION: i64 = 8_000;
 /// How far preempting gangs are apart.
 const PAUSE: i64 = 20_000;
+/// [`JobSpec::topology`] of pods that have to be in one rack.
+const REQUIRED_RACK: u8 = 2;
 /// Longer than any test runs.
 const FOR_EVER: i64 = 400_000;
 
@@ -36,12 +38,24 @@ pub enum Family {
     Reservations,
     /// A workload that has to wait for ready pods of others keeps no nodes.
     ReadyPods,
+    /// Gangs that need a rack, among single jobs that keep coming: their wait is bounded.
+    Racks,
+    /// With fair sharing, a gang of a queue within its quota among gangs of one that borrows, of a higher priority: its
+    /// wait is bounded.
+    Shares,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Waiting, Self::Preemption, Self::Flavors, Self::Reservations, Self::ReadyPods];
+    pub const ALL: [Self; 7] = [
+        Self::Waiting,
+        Self::Preemption,
+        Self::Flavors,
+        Self::Reservations,
+        Self::ReadyPods,
+        Self::Racks,
+        Self::Shares,
+    ];
 
     /// The scenario of a seed.
     pub fn scenario(self, seed: u64) -> Scenario {
@@ -52,6 +66,8 @@ impl Family {
             Self::Flavors => flavors(seed, &mut rng),
             Self::Reservations => reservations(seed, &mut rng),
             Self::ReadyPods => ready_pods(seed, &mut rng),
+            Self::Racks => racks(seed, &mut rng),
+            Self::Shares => shares(seed, &mut rng),
         }
     }
 }
@@ -130,6 +146,63 @@ fn waiting(seed: u64, rng: &mut Rng) -> Scenario {
     }
     let plan = Plan { queues: vec![queue([1_000; 2]), queue([1_000; 2])], nodes, ..Plan::default() };
     jobs.scenario(seed, plan, Bounds { waited: [(2, 2 * RUNS + SLACK)].into(), ..Bounds::default() })
+}
+
+/// Two racks of one or two nodes, twice as many single jobs as fit, and a gang that needs most of a rack or all of it.
+fn racks(seed: u64, rng: &mut Rng) -> Scenario {
+    let each = rng.range(1, 2);
+    let node = |n: i64| NodeSpec { rack: usize::try_from(n / each).unwrap_or(0), cpus: NODE, ready: true };
+    let nodes: Vec<NodeSpec> = (0..2 * each).map(node).collect();
+    let (rack, all) = (NODE * each, 2 * NODE * each);
+    let cpus = [1, 2][rng.below(2) as usize];
+    let pods = i32::try_from(rng.range(3 * rack / cpus / 4, rack / cpus)).unwrap_or(1);
+    let gang = JobSpec { pods, priority: 2, topology: REQUIRED_RACK, ..single(cpus, 1_000) };
+    let (mut jobs, mut at) = (Jobs::default(), 200);
+    let pause = RUNS / all / 2;
+    while at < 24_000 {
+        jobs.submit(at, single(1, RUNS));
+        if at < 6_000 && at + pause >= 6_000 {
+            jobs.submit(at + 1, gang);
+        }
+        at += pause;
+    }
+    let plan = Plan { queues: vec![queue([1_000, 0])], nodes, ..Plan::default() };
+    let bounds = Bounds { waited: [(2, 2 * RUNS + SLACK)].into(), ..Bounds::default() };
+    let mut scenario = jobs.scenario(seed, plan, bounds);
+    scenario.settings.topology = true;
+    scenario
+}
+
+/// Two queues of a cohort, one of which has quota for everything: gangs of the other one, which borrows, are twice as many as
+/// fit and of a higher priority.
+fn shares(seed: u64, rng: &mut Rng) -> Scenario {
+    let nodes = nodes(rng.range(1, 2));
+    let all = NODE * nodes.len() as i64;
+    let gang = JobSpec { pods: i32::try_from(rng.range(all / 2, all)).unwrap_or(1), ..single(1, 1_000) };
+    let (mut jobs, mut at) = (Jobs::default(), 200);
+    while at < 40_000 {
+        let pods = rng.range(1, all / 2);
+        let spec =
+            JobSpec { pods: i32::try_from(pods).unwrap_or(1), priority: 2, queue: 1, ..single(1, RUNS) };
+        jobs.submit(at, spec);
+        let pause = RUNS * pods / all / 2;
+        if at < 6_000 && at + pause >= 6_000 {
+            jobs.submit(at + 1, gang);
+        }
+        at += pause;
+    }
+    let shared = |nominal| {
+        let mut spec = queue([nominal, 0]);
+        spec.quota.parent = Some(0);
+        spec
+    };
+    let cohort = QuotaSpec { weight: 1, ..QuotaSpec::default() };
+    let plan =
+        Plan { cohorts: vec![cohort], queues: vec![shared(1_000), shared(1)], nodes, ..Plan::default() };
+    let bounds = Bounds { waited: [(0, 3 * RUNS + SLACK)].into(), ..Bounds::default() };
+    let mut scenario = jobs.scenario(seed, plan, bounds);
+    scenario.settings.fair_sharing = true;
+    scenario
 }
 
 /// Nodes full of single jobs, with more waiting, and gangs of higher priority now and then. In one of three scenarios quota

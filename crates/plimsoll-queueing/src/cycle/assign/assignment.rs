@@ -92,6 +92,8 @@ pub(crate) struct Assignment {
     pub(in crate::cycle) dry_runs: u64,
     /// Whether preemption would give quota to all podsets, and leave not all their pods a node (joint admission).
     pub(in crate::cycle) lacks_nodes_after_preemption: bool,
+    /// Whether quota is enough, and a topology has places only once other workloads have left (joint admission).
+    pub(in crate::cycle) lacks_places: bool,
     /// Whether the labels of the pods keep them off nodes: workloads of the same scheduling hash may fit.
     pub(in crate::cycle) by_labels: bool,
 }
@@ -109,6 +111,7 @@ impl Assignment {
     /// Whether a flavor had quota, now or after preemption, and its nodes no capacity.
     pub(crate) fn lacks_nodes(&self) -> bool {
         self.lacks_nodes_after_preemption
+            || self.lacks_places
             || self.pod_sets.iter().flat_map(|p| &p.attempts).any(|a| a.lacks_nodes)
     }
 

@@ -35,6 +35,15 @@ pub(crate) struct FlavorAttempt {
     pub(crate) lacks_nodes: bool,
 }
 
+/// No places in the topology of a flavor pass all filters (joint admission).
+#[derive(Clone, Debug)]
+pub(in crate::cycle) struct Refusal {
+    /// A podset that has none, by index.
+    pub(in crate::cycle) index: usize,
+    pub(in crate::cycle) flavor: FlavorId,
+    pub(in crate::cycle) text: String,
+}
+
 /// Adds what one resource's search found to what others of the podset found. A flavor of the group that the
 /// search did not come to doesn't provide the resource.
 pub(super) fn merge(

@@ -104,6 +104,18 @@ pub(in crate::cycle) struct Search<'a> {
     pub(in crate::cycle) replaced: Option<&'a [PodSetResources]>,
 }
 
+impl Search<'_> {
+    /// Of the flavors found and those tried, the ones for what a podset asks for.
+    pub(in crate::cycle) fn flavors_of<'f>(
+        &'f self,
+        m: &'f Member,
+        tried: &'f [FlavorAssignment],
+    ) -> impl Iterator<Item = &'f FlavorAssignment> {
+        let asks = |f: &&FlavorAssignment| m.total.requests.iter().any(|(r, _)| *r == f.res);
+        self.found.iter().chain(tried).filter(asks)
+    }
+}
+
 /// What a search found.
 #[derive(Default)]
 pub(super) struct Found {

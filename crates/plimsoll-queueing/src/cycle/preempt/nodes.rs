@@ -10,6 +10,7 @@ use crate::cycle::Cycle;
 use crate::cycle::assign::{Assignment, FlavorAssignment, Mode, Possibility, Search};
 use crate::cycle::dry_runs::Choice;
 use crate::cycle::joint::all_can_be_reserved;
+use crate::cycle::places::Places;
 use crate::cycle::victim::{Lacking, Target};
 use crate::ids::{ClusterQueueId, FlavorResource, WorkloadId};
 use crate::model::{Admission, PodSetAssignment, PreemptionPolicy, WorkloadKey};
@@ -23,6 +24,8 @@ use std::collections::BTreeSet;
 pub(in crate::cycle) struct NodesNeeded {
     key: WorkloadKey,
     pods: Vec<(Pod, usize)>,
+    /// The flavors that these are for.
+    pub(super) admission: Admission,
     priority: i64,
 }
 
@@ -30,9 +33,9 @@ pub(in crate::cycle) struct NodesNeeded {
 #[derive(Debug, Default)]
 pub(in crate::cycle) struct NodeSearch {
     /// The pods that have a node so far; it stands.
-    run: Option<DryRunId>,
+    pub(super) run: Option<DryRunId>,
     /// Workloads that are removed.
-    removed: Vec<WorkloadKey>,
+    pub(super) removed: Vec<WorkloadKey>,
     /// Whether workloads whose budgets would be violated are left out.
     within_budgets: bool,
     /// Whether one was left out for that.
@@ -42,8 +45,10 @@ pub(in crate::cycle) struct NodeSearch {
     pub(super) only_nodes: bool,
     /// Whether there was quota for the present assignment without some victims, and there were not enough nodes.
     pub(in crate::cycle) lacked: bool,
+    /// The places in topologies that `run` is for.
+    pub(super) places: Places,
     /// Where the pods of the preemptor fit once the victims have left, and for which assignment; lifted.
-    found: Option<(u64, DryRunId)>,
+    found: Option<(u64, DryRunId, Places)>,
 }
 
 impl Cycle<'_> {
@@ -66,10 +71,7 @@ impl Cycle<'_> {
 
     fn pods_needed(&self, id: WorkloadId, cq: ClusterQueueId, admission: &Admission) -> Option<NodesNeeded> {
         let wl = self.state.wl(id).filter(|w| w.quota().is_none() && all_can_be_reserved(w))?;
-        if wl.obj.pod_sets.iter().any(|p| p.topology.is_some())
-            || !self.state.checks_of(cq, Some(admission)).is_empty()
-            || self.state.is_autoscaled(admission)
-        {
+        if !self.state.checks_of(cq, Some(admission)).is_empty() || self.state.is_autoscaled(admission) {
             return None;
         }
         let (key, mut pods) = (wl.obj.key.clone(), Vec::new());
@@ -80,7 +82,8 @@ impl Cycle<'_> {
         }
         // A template names a class; the priority of that is the workload's, unless it has one of its own.
         let highest = pods.iter().map(|(p, _)| i64::from(p.spec.priority)).max().unwrap_or(0);
-        Some(NodesNeeded { key, pods, priority: highest.max(wl.obj.effective_priority()) })
+        let (admission, priority) = (admission.clone(), highest.max(wl.obj.effective_priority()));
+        Some(NodesNeeded { key, pods, admission, priority })
     }
 
     /// How workloads could be preempted so that the podsets of a search have nodes in these flavors, and quota beside
@@ -115,7 +118,8 @@ impl Cycle<'_> {
         if has_quota && nodes.pods.iter().any(never_preempts) {
             return None;
         }
-        if has_quota && !waits && self.waits_for_claims(s.id, &nodes) {
+        let tas = self.places_wanted(s, tried);
+        if has_quota && !waits && self.waits_for_claims(s.id, &nodes, &tas) {
             self.node_search.lacked = true;
             if let Some(search) = search {
                 self.remember_failure(search, true);
@@ -136,7 +140,6 @@ impl Cycle<'_> {
         self.pairs_open(s, tried, &mut frs);
         frs.sort_unstable();
         frs.dedup();
-        let tas = TasRequests::default();
         let need = PreemptionContext { id: s.id, cq: s.cq, node, frs, usage, tas, nodes: Some(nodes) };
         self.count_victim_search();
         let targets = self.find_targets(&need);
@@ -153,19 +156,23 @@ impl Cycle<'_> {
 
     /// Whether there is capacity for the pods, and only claims before this workload keep it: what is kept free for one is no
     /// reason to preempt another.
-    fn waits_for_claims(&mut self, id: WorkloadId, needed: &NodesNeeded) -> bool {
+    fn waits_for_claims(&mut self, id: WorkloadId, needed: &NodesNeeded, tas: &TasRequests) -> bool {
         let Some(rank) = self.claims.rank_of(&self.state, id) else { return false };
         let before = self.claims.before(&rank);
         if before.is_empty() {
             return false;
         }
         self.lift_these(&before);
-        let fits = self.nodes.as_mut().is_some_and(|nodes| {
-            let run = nodes.dry_run(self.now, &needed.key, &[]).0;
-            let fits = nodes.extend(self.now, run, &needed.key, &needed.pods);
-            nodes.end(run);
-            fits
-        });
+        let fits = if tas.is_empty() {
+            self.nodes.as_mut().is_some_and(|nodes| {
+                let run = nodes.dry_run(self.now, &needed.key, &[]).0;
+                let fits = nodes.extend(self.now, run, &needed.key, &needed.pods);
+                nodes.end(run);
+                fits
+            })
+        } else {
+            self.has_places(id, needed, tas)
+        };
         self.restore_these(&before);
         fits
     }
@@ -218,7 +225,8 @@ impl Cycle<'_> {
         if found && let (Some(nodes), Some(run)) = (self.nodes.as_mut(), self.node_search.run.take()) {
             nodes.lift(run);
             self.drop_found_nodes();
-            self.node_search.found = Some((self.dry_runs_number(), run));
+            let places = std::mem::take(&mut self.node_search.places);
+            self.node_search.found = Some((self.dry_runs_number(), run, places));
         }
         self.put_all_back();
         if let Some(nodes) = self.nodes.as_mut() {
@@ -259,6 +267,9 @@ impl Cycle<'_> {
 
     /// Whether all pods have a node beside what is not removed.
     pub(super) fn nodes_fit(&mut self, need: &PreemptionContext) -> bool {
+        if !need.tas.is_empty() {
+            return self.nodes_fit_in_topology(need);
+        }
         let (Some(needed), Some(nodes)) = (&need.nodes, self.nodes.as_mut()) else { return true };
         // Nobody reads why not: the dry run begins with no pods, and takes them in without explanations.
         let run = self.node_search.run.get_or_insert_with(|| nodes.dry_run(self.now, &needed.key, &[]).0);
@@ -304,6 +315,9 @@ impl Cycle<'_> {
         let (Some(_), Some(nodes)) = (&need.nodes, self.nodes.as_mut()) else { return true };
         let Some(key) = self.state.workloads.get(id).map(|w| w.obj.key.clone()) else { return true };
         let Some(run) = self.node_search.run else { return true };
+        if !need.tas.is_empty() {
+            return self.put_back_beside_places(need, &key, run);
+        }
         let done = nodes.put_back_beside(run, &key);
         if done {
             self.node_search.removed.retain(|k| *k != key);
@@ -406,17 +420,17 @@ impl Cycle<'_> {
     /// Ends what a search found and nothing uses.
     pub(in crate::cycle) fn drop_found_nodes(&mut self) {
         let found = self.node_search.found.take();
-        if let (Some((_, run)), Some(nodes)) = (found, self.nodes.as_mut()) {
+        if let (Some((_, run, _)), Some(nodes)) = (found, self.nodes.as_mut()) {
             nodes.end(run);
         }
     }
 
     /// Where the pods fit once the victims have left, if that was found for this assignment; lifted.
-    pub(in crate::cycle) fn take_found_nodes(&mut self, a: &Assignment) -> Option<DryRunId> {
-        if self.node_search.found.is_some_and(|(number, _)| number != a.dry_runs) {
+    pub(in crate::cycle) fn take_found_nodes(&mut self, a: &Assignment) -> Option<(DryRunId, Places)> {
+        if self.node_search.found.as_ref().is_some_and(|(number, ..)| *number != a.dry_runs) {
             self.drop_found_nodes();
         }
-        self.node_search.found.take().map(|(_, run)| run)
+        self.node_search.found.take().map(|(_, run, places)| (run, places))
     }
 
     /// The podsets of a search as they would be admitted with these flavors, and for each its flavors.
@@ -429,8 +443,7 @@ impl Cycle<'_> {
         let (mut choices, mut assignments) = (Vec::new(), Vec::new());
         for m in s.group {
             let Some(podset) = wl.obj.pod_sets.get(m.index) else { continue };
-            let asks = |f: &&FlavorAssignment| m.total.requests.iter().any(|(r, _)| *r == f.res);
-            let flavors: Vec<_> = s.found.iter().chain(tried).filter(asks).collect();
+            let flavors: Vec<_> = s.flavors_of(m, tried).collect();
             choices.push((m.index, m.total.count, flavors.iter().map(|f| f.flavor).collect()));
             let names = |f: &&FlavorAssignment| {
                 (
