@@ -1,11 +1,12 @@
-//! What joint admission has reserved on nodes.
+//! What joint admission has reserved on nodes, and what workloads that wait claim.
 
-use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
+use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample, MetricValue, Queueing};
 use plimsoll_scheduler::Scheduler;
 
-/// Gauges of the reservations that no pod has consumed yet.
-pub fn families(scheduler: &Scheduler) -> Vec<MetricFamily> {
+/// Gauges of the reservations that no pod has consumed yet, and of the claims of workloads that wait for nodes.
+pub fn families(scheduler: &Scheduler, queueing: Option<&Queueing>) -> Vec<MetricFamily> {
     let (places, workloads, since) = scheduler.reserved_places();
+    let (claimed, claiming, oldest) = queueing.map(Queueing::claimed_places).unwrap_or_default();
     let gauge = |name, help, value: Option<f64>| {
         let sample = |value| MetricSample::new(Vec::new(), MetricValue::Number(value));
         MetricFamily { name, help, kind: MetricKind::Gauge, samples: value.map(sample).into_iter().collect() }
@@ -26,6 +27,21 @@ pub fn families(scheduler: &Scheduler) -> Vec<MetricFamily> {
             "Workloads that places on nodes are reserved for",
             Some(workloads as f64),
         ),
+        gauge(
+            "plimsoll_node_claims",
+            "Places on nodes that are claimed for pods of workloads that wait for nodes",
+            Some(claimed as f64),
+        ),
+        gauge(
+            "plimsoll_node_claims_oldest_timestamp_seconds",
+            "Since when the oldest claim lasts",
+            oldest.map(|t| t.0 as f64 / 1e9),
+        ),
+        gauge(
+            "plimsoll_node_claiming_workloads",
+            "Workloads that claim places on nodes",
+            Some(claiming as f64),
+        ),
     ]
 }
 
@@ -42,7 +58,7 @@ mod tests {
         let mut scheduler = Scheduler::new(Config::default());
         let show = |scheduler: &Scheduler| {
             let mut out = String::new();
-            super::super::text::write(&mut out, &families(scheduler), &[]);
+            super::super::text::write(&mut out, &families(scheduler, None), &[]);
             out
         };
         assert!(show(&scheduler).contains("plimsoll_node_reservations 0\n"));
@@ -62,6 +78,8 @@ mod tests {
             "plimsoll_node_reservations 3\n",
             "plimsoll_node_reserving_workloads 1\n",
             "plimsoll_node_reservations_oldest_timestamp_seconds 1000\n",
+            "plimsoll_node_claims 0\n",
+            "plimsoll_node_claiming_workloads 0\n",
         ] {
             assert!(shown.contains(line), "{line}{shown}");
         }
