@@ -24,6 +24,7 @@ pub mod flow;
 pub mod ingest;
 pub mod jobs;
 pub mod journey;
+mod leading;
 pub mod metrics;
 pub mod multikueue;
 pub mod reload;

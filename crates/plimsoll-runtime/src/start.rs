@@ -22,6 +22,7 @@ use crate::cache::{Cache, Kind};
 use crate::event_recorder::{Ended, Recorder};
 use crate::extender::Extenders;
 use crate::jobs::control;
+use crate::leading::Leading;
 use crate::metrics::jobs::JobMetrics;
 use crate::reload::{self, Reloads};
 use crate::roles::Roles;
@@ -357,15 +358,14 @@ impl Runtime {
                     statuses.clone().run(api.clone(), cache, (claim, health, throttle.clone()), stop.clone())
                 }
             });
+            let leading = Leading { claim: claim.clone(), took_over, health: health.clone() };
             let context = multikueue::Context {
                 inbox: workers,
                 api: api.clone(),
                 cache: cache.clone(),
                 recorder: recorder.clone(),
-                claim: claim.clone(),
-                took_over: took_over.clone(),
+                leading: leading.clone(),
                 synced: synced.clone(),
-                health: health.clone(),
                 supervisor: supervisor.clone(),
             };
             multikueue::start(context, &stop);
@@ -375,10 +375,8 @@ impl Runtime {
                 cache: cache.clone(),
                 inbox: inbox.clone(),
                 recorder,
-                claim: claim.clone(),
-                took_over,
+                leading,
                 synced: synced.clone(),
-                health: health.clone(),
                 metrics: jobs.clone(),
                 supervisor: supervisor.clone(),
             };

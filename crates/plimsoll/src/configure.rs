@@ -295,13 +295,6 @@ fn policy(section: &Value, modules: &Modules) -> Result<Option<Arc<dyn WorkloadP
 
 /// The section `multiKueue`. Kubeconfigs are Secrets of the namespace that Plimsoll runs in, unless the file names another.
 fn dispatching(namespace: Option<String>, read: config::kueue::MultiKueue) -> multikueue::Settings {
-    use config::kueue::Dispatcher;
-    use multikueue::Dispatcher as Jobs;
-    let dispatcher = match read.dispatcher {
-        Dispatcher::AllAtOnce => Jobs::AllAtOnce,
-        Dispatcher::Incremental { step } => Jobs::Incremental { step },
-        Dispatcher::External => Jobs::External,
-    };
     multikueue::Settings {
         namespace: namespace
             .filter(|n| !n.is_empty())
@@ -309,7 +302,7 @@ fn dispatching(namespace: Option<String>, read: config::kueue::MultiKueue) -> mu
         origin: read.origin,
         worker_lost_timeout: read.worker_lost_timeout,
         gc_interval: read.gc_interval,
-        dispatcher,
+        dispatcher: read.dispatcher,
         external_frameworks: read.external_frameworks,
     }
 }

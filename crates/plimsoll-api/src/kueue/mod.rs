@@ -4,6 +4,7 @@ pub mod convert;
 mod decode;
 mod depends;
 mod devices;
+mod dispatcher;
 mod events;
 mod names;
 mod status;
@@ -14,6 +15,7 @@ pub use decode::{
 };
 pub(crate) use depends::is_name;
 pub use depends::{DEPENDS_ON, depends_on};
+pub use dispatcher::Dispatcher;
 pub use events::{add_metric_labels, delete_event, upsert_event};
 pub use names::{limited_name, role_hash, workload_name, workload_name_with};
 pub use status::{

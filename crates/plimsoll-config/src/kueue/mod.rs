@@ -22,7 +22,7 @@ use plimsoll_state::model::{LabelSelector, Operator, Requirement};
 use serde_json::Value;
 
 pub use gates::FeatureGates;
-pub use multikueue::{Dispatcher, MultiKueue};
+pub use multikueue::MultiKueue;
 
 pub use super::ConfigError;
 use super::check_kind;

@@ -1,5 +1,6 @@
 //! Section `multiKueue` (Kueue's `pkg/config/validation.go`, `validateMultiKueue`, and `apis/config/v1beta2/defaults.go`).
 
+use plimsoll_api::kueue::Dispatcher;
 use plimsoll_state::Duration;
 
 use super::{Errors, wire};
@@ -8,20 +9,6 @@ const ALL_AT_ONCE: &str = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once";
 const INCREMENTAL: &str = "kueue.x-k8s.io/multikueue-dispatcher-incremental";
 /// Clusters of a round where the file says nothing.
 const STEP: i32 = 3;
-
-/// Which worker clusters get a copy of a workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dispatcher {
-    /// All of them at once.
-    AllAtOnce,
-    /// Some more in each round.
-    Incremental {
-        /// Clusters of a round, at least 1.
-        step: usize,
-    },
-    /// Those that another controller nominates.
-    External,
-}
 
 /// Section `multiKueue`.
 #[derive(Clone, Debug, PartialEq, Eq)]

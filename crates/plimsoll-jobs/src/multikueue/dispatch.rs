@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use plimsoll_api::json;
+use plimsoll_api::kueue::Dispatcher;
 use plimsoll_state::{Duration, Time};
 
-use super::Dispatcher;
 use super::group::Group;
 
 /// How long a round lasts (`incrementalDispatcherRoundTimeout`).

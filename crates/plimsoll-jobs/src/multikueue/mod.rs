@@ -33,7 +33,7 @@ pub use self::cluster::{ClusterState, plan as plan_cluster};
 pub(crate) use self::config::runs_elsewhere;
 pub use self::config::{ClusterSource, source};
 pub(crate) use self::defaults::default_managed_by;
-pub use self::settings::{Dispatcher, Settings};
+pub use self::settings::Settings;
 pub use self::worker::{Copy, WorkerStore};
 pub use self::workload::plan;
 use crate::names;

@@ -1,20 +1,7 @@
 //! Section `multiKueue` of the configuration.
 
+use plimsoll_api::kueue::Dispatcher;
 use plimsoll_state::Duration;
-
-/// Which clusters get a copy of a workload (`multiKueue.dispatcherName`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dispatcher {
-    /// All of them at once.
-    AllAtOnce,
-    /// Some more in each round.
-    Incremental {
-        /// Clusters that a round adds (`incrementalDispatcherConfig.stepSize`).
-        step: usize,
-    },
-    /// Those that another controller writes to `status.nominatedClusterNames`.
-    External,
-}
 
 /// Section `multiKueue` of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

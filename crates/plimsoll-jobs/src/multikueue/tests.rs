@@ -1,3 +1,4 @@
+use plimsoll_api::kueue::Dispatcher;
 use plimsoll_api::resource::{JOBS, WORKLOADS};
 use serde_json::{Value, json};
 

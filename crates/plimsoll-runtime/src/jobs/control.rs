@@ -1,13 +1,10 @@
 //! Runs reconciles of job integrations and carries out what they decide.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use jiff::SignedDuration;
 use plimsoll_api::request::Request;
-use plimsoll_client::health::Health;
-use plimsoll_client::leader_election::Claim;
-use plimsoll_client::workers::{self, Gate, SharedQueue};
+use plimsoll_client::workers::{self, SharedQueue};
 use plimsoll_client::{Backoff, Clock, Supervisor, fault};
 use plimsoll_engine::Event;
 use plimsoll_jobs::Key;
@@ -20,14 +17,13 @@ use crate::api::{Api, Error, PODS, WORKLOADS};
 use crate::cache::{Cache, Kind};
 use crate::driver::Inbox;
 use crate::event_recorder::Recorder;
+use crate::leading::Leading;
 use crate::metrics::jobs::JobMetrics;
 use crate::synced::Synced;
 use crate::{clock, journey};
 
 /// Most reconciles under way (shipped Kueue configuration: 5 per kind; ours share one pool).
 const WORKERS: usize = 16;
-/// Pause between two looks of a follower.
-const FOLLOWER: Duration = Duration::from_millis(200);
 /// Backoff of a reconcile that fails.
 const BACKOFF: Backoff =
     Backoff { base: SignedDuration::from_millis(20), max: SignedDuration::from_secs(60) };
@@ -69,15 +65,10 @@ pub struct Context {
     pub inbox: Inbox,
     /// Events.
     pub recorder: Recorder,
-    /// Whether this process may write.
-    pub claim: Claim,
-    /// Cancelled when the cache contains what the leader before this process wrote: a job that it started must not be taken
-    /// for one without quota.
-    pub took_over: CancellationToken,
+    /// Whether this process decides.
+    pub leading: Leading,
     /// Whether the cache is complete: a workload that was not listed yet must not be taken for missing.
     pub synced: Synced,
-    /// Whether everything is served; nothing is decided while it is not.
-    pub health: Health,
     /// Counts of what is done.
     pub metrics: JobMetrics,
     /// Counts panics of reconciles.
@@ -95,7 +86,7 @@ pub async fn run(context: Context, stop: CancellationToken) {
     for (object, text) in context.cache.objects(objects_without_effect) {
         tracing::warn!(%object, "{text}");
     }
-    let gate = context.clone();
+    let gate = context.leading.clone();
     let work = move |key: Key| {
         let context = context.clone();
         async move {
@@ -104,22 +95,6 @@ pub async fn run(context: Context, stop: CancellationToken) {
         }
     };
     workers::run(&queue.keys, WORKERS, &gate, &stop, work).await;
-}
-
-/// Nothing is decided by a follower, nor while something is not served.
-impl Gate for Context {
-    fn is_open(&self) -> bool {
-        self.claim.held() && self.took_over.is_cancelled() && !self.health.paused()
-    }
-
-    async fn opened(&self) {
-        if self.health.paused() {
-            self.health.resumed().await;
-        } else {
-            // A follower looks again, in case it has become the leader.
-            tokio::time::sleep(FOLLOWER).await;
-        }
-    }
 }
 
 async fn work(key: &Key, context: &Context) -> Result<(), Error> {

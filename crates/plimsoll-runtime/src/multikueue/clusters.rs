@@ -107,10 +107,10 @@ pub async fn run(context: Context, clusters: Clusters, stop: CancellationToken) 
     }
     let mut follows_secrets = false;
     while !stop.is_cancelled() {
-        if !context.is_open() {
+        if !context.leading.is_open() {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = context.opened() => {}
+                () = context.leading.opened() => {}
             }
             continue;
         }

@@ -12,13 +12,10 @@ mod secrets;
 mod workloads;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::SignedDuration;
 use plimsoll_api::request::{Error, PatchKind};
-use plimsoll_client::health::Health;
-use plimsoll_client::leader_election::Claim;
-use plimsoll_client::workers::{Gate, SharedQueue};
+use plimsoll_client::workers::SharedQueue;
 use plimsoll_client::{Backoff, Clock, Supervisor};
 use plimsoll_jobs::multikueue::{self, WorkloadKey};
 use plimsoll_jobs::{Kind, ObjectStore, Write};
@@ -30,12 +27,11 @@ use self::clusters::Clusters;
 use crate::api::Api;
 use crate::cache::Cache;
 use crate::event_recorder::Recorder;
+use crate::leading::Leading;
 use crate::synced::Synced;
 
 /// Field manager of all writes (Kueue's, of the check's state).
 const MANAGER: &str = "kueue.x-k8s.io/multikueue";
-/// Pause between two looks of a follower.
-const FOLLOWER: Duration = Duration::from_millis(200);
 /// Backoff of a reconcile that fails.
 const BACKOFF: Backoff =
     Backoff { base: SignedDuration::from_millis(20), max: SignedDuration::from_secs(60) };
@@ -74,14 +70,10 @@ pub struct Context {
     pub cache: Cache,
     /// Events.
     pub recorder: Recorder,
-    /// Whether this process may write.
-    pub claim: Claim,
-    /// Cancelled when the cache contains what the leader before this process wrote.
-    pub took_over: CancellationToken,
+    /// Whether this process decides.
+    pub leading: Leading,
     /// Whether the cache is complete: a workload that was not listed yet must not be taken for missing.
     pub synced: Synced,
-    /// Whether everything is served; nothing is decided while it is not.
-    pub health: Health,
     /// The tasks that belong to it.
     pub supervisor: Supervisor,
 }
@@ -112,21 +104,6 @@ impl Context {
 fn unexpected(write: &Write) -> Error {
     debug_assert!(false, "{write:?}");
     Error::Malformed("a write that has no place in a plan of MultiKueue".to_owned())
-}
-
-/// Nothing is decided by a follower, nor while something is not served.
-impl Gate for Context {
-    fn is_open(&self) -> bool {
-        self.claim.held() && self.took_over.is_cancelled() && !self.health.paused()
-    }
-
-    async fn opened(&self) {
-        if self.health.paused() {
-            self.health.resumed().await;
-        } else {
-            tokio::time::sleep(FOLLOWER).await;
-        }
-    }
 }
 
 /// Starts everything.

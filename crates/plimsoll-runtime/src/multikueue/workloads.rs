@@ -31,7 +31,7 @@ pub async fn run(context: Context, clusters: Clusters, stop: CancellationToken) 
         () = stop.cancelled() => return,
         () = context.synced.wait() => {}
     }
-    let (gate, rounds) = (context.clone(), Rounds::default());
+    let (gate, rounds) = (context.leading.clone(), Rounds::default());
     let work = move |key: WorkloadKey| {
         let (context, clusters, rounds) = (context.clone(), clusters.clone(), Arc::clone(&rounds));
         async move {
