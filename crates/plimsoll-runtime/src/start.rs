@@ -366,6 +366,7 @@ impl Runtime {
                 recorder: recorder.clone(),
                 leading: leading.clone(),
                 synced: synced.clone(),
+                metrics: jobs.clone(),
                 supervisor: supervisor.clone(),
             };
             multikueue::start(context, &stop);

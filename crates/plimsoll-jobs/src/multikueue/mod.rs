@@ -73,6 +73,8 @@ pub struct Plan {
     pub requeue_after: Option<Duration>,
     /// When the dispatcher's round began that this belongs to: handed to the next plan of this workload.
     pub round: Option<Time>,
+    /// The worker cluster whose admission the first writes report, for metrics.
+    pub admitted_on: Option<String>,
 }
 
 impl Plan {
@@ -85,7 +87,8 @@ impl Plan {
     }
 }
 
-pub(crate) fn key_of(object: &Value) -> WorkloadKey {
+/// The key of a workload.
+pub fn key_of(object: &Value) -> WorkloadKey {
     WorkloadKey { namespace: json::namespace(object).to_owned(), name: json::name(object).to_owned() }
 }
 

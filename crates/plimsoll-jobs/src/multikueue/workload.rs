@@ -246,8 +246,10 @@ fn admitted(group: &Group<'_>, cluster: &str) -> Plan {
         return Plan { first, apart, ..Plan::default() };
     }
     let mut first = group.sync_jobs(cluster);
-    first.extend(ready(group, cluster).into_iter().map(Step::Manager));
-    Plan { first, apart, ..Plan::default() }
+    let ready = ready(group, cluster);
+    let admitted_on = (!ready.is_empty() && group.state() != READY).then(|| cluster.to_owned());
+    first.extend(ready.into_iter().map(Step::Manager));
+    Plan { first, apart, admitted_on, ..Plan::default() }
 }
 
 /// The condition that stops a copy for good (Kueue `SetDeactivationTarget`).

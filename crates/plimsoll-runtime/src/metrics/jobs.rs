@@ -1,5 +1,6 @@
-//! Kueue's metrics of job integrations: how long workloads take to be made, and gates of pods to be removed
-//! (`pkg/metrics/metrics.go`). They have to do with clocks and writes, so they are counted where the writes are made.
+//! Kueue's metrics of job integrations: how long workloads take to be made, and gates of pods to be removed, and what
+//! MultiKueue dispatches (`pkg/metrics/metrics.go`). They have to do with clocks and writes, so they are counted where the
+//! writes are made.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use plimsoll_api::json;
 use plimsoll_jobs::names;
 use plimsoll_jobs::pod_view::{group_of, workload_of};
-use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample};
+use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
 use plimsoll_state::Time;
 use serde_json::Value;
 
@@ -25,7 +26,12 @@ struct State {
     made: BTreeMap<String, Histogram>,
     /// By gate, ClusterQueue and whether the pod is of a group.
     freed: BTreeMap<(&'static str, String, bool), Histogram>,
+    dispatched: PerWorker,
+    admitted: PerWorker,
 }
+
+/// Counts by ClusterQueue and worker cluster.
+type PerWorker = BTreeMap<(String, String), u64>;
 
 /// The counts; cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -91,6 +97,16 @@ impl JobMetrics {
         }
     }
 
+    /// A worker cluster got a copy of a workload.
+    pub fn dispatched(&self, wl: &Value, cluster: &str) {
+        self.with(|s| count(&mut s.dispatched, wl, cluster));
+    }
+
+    /// A worker cluster was the first that admitted its copy of a workload.
+    pub fn admitted_on(&self, wl: &Value, cluster: &str) {
+        self.with(|s| count(&mut s.admitted, wl, cluster));
+    }
+
     /// All of them.
     pub fn families(&self) -> Vec<MetricFamily> {
         let family = |name, help, samples| MetricFamily { name, help, kind: MetricKind::Histogram, samples };
@@ -116,9 +132,32 @@ impl JobMetrics {
                     "From admission to the removal of a pod's scheduling gate",
                     freed.collect(),
                 ),
+                per_worker(
+                    "multikueue_workloads_dispatched_total",
+                    "Copies of workloads that were created on a worker cluster",
+                    &s.dispatched,
+                ),
+                per_worker(
+                    "multikueue_workloads_admitted_total",
+                    "Admissions on a worker cluster; a workload counts again when it was evicted meanwhile",
+                    &s.admitted,
+                ),
             ]
         })
     }
+}
+
+fn count(counts: &mut PerWorker, wl: &Value, cluster: &str) {
+    let queue = json::text(wl, &["status", "admission", "clusterQueue"]).to_owned();
+    *counts.entry((queue, cluster.to_owned())).or_default() += 1;
+}
+
+fn per_worker(name: &'static str, help: &'static str, counts: &PerWorker) -> MetricFamily {
+    let samples = counts.iter().map(|((queue, cluster), n)| {
+        let labels = vec![("cluster", cluster.clone()), ("cluster_queue", queue.clone())];
+        MetricSample::new(labels, MetricValue::Number(*n as f64))
+    });
+    MetricFamily { name, help, kind: MetricKind::Counter, samples: samples.collect() }
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ use crate::api::Api;
 use crate::cache::Cache;
 use crate::event_recorder::Recorder;
 use crate::leading::Leading;
+use crate::metrics::jobs::JobMetrics;
 use crate::synced::Synced;
 
 /// Field manager of all writes (Kueue's, of the check's state).
@@ -74,6 +75,8 @@ pub struct Context {
     pub leading: Leading,
     /// Whether the cache is complete: a workload that was not listed yet must not be taken for missing.
     pub synced: Synced,
+    /// Counts of what is done.
+    pub metrics: JobMetrics,
     /// The tasks that belong to it.
     pub supervisor: Supervisor,
 }
@@ -82,6 +85,11 @@ impl Context {
     /// Looks at all workloads of MultiKueue again: a worker cluster was lost or is back.
     fn look_again(&self) {
         self.cache.objects(multikueue::all).iter().for_each(|key| self.inbox.workloads.add(key));
+    }
+
+    /// This cluster's object of a workload.
+    fn workload(&self, key: &WorkloadKey) -> Option<Arc<Value>> {
+        self.cache.get(Kind::Workload, &key.namespace, &key.name)
     }
 
     /// Writes to this cluster. The cache gets the answer, so that the next look decides with it.

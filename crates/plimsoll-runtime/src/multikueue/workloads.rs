@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use plimsoll_api::request::{Error, PatchKind};
 use plimsoll_client::workers;
-use plimsoll_jobs::Write;
 use plimsoll_jobs::multikueue::{self, Plan, Step, WorkloadKey};
+use plimsoll_jobs::{Kind, Write};
 use plimsoll_state::Time;
 use tokio_util::sync::CancellationToken;
 
@@ -65,12 +65,15 @@ async fn work(
     let sights = clusters.sights(key);
     let round = lock(rounds).get(key).copied();
     let plan = context.cache.read(clock::now(), |env| multikueue::plan(key, &sights, round, env));
-    let Plan { first, apart, requeue_after, round } = plan;
+    let Plan { first, apart, requeue_after, round, admitted_on } = plan;
     for step in first {
         match step {
             Step::Manager(write) => context.write(write).await?,
             Step::Worker(cluster, write) => on_worker(&cluster, write, context, clusters).await?,
         }
+    }
+    if let (Some(cluster), Some(wl)) = (admitted_on, context.workload(key)) {
+        context.metrics.admitted_on(&wl, &cluster);
     }
     // A round begins with the write of its clusters.
     match round {
@@ -126,8 +129,14 @@ async fn on_worker(cluster: &str, write: Write, context: &Context, clusters: &Cl
         Write::Create(resource, object) => {
             let made = connection.api.create(resource, &object).await;
             let made =
-                made.inspect_err(|error| tracing::warn!(cluster, %error, "creating on a worker cluster"));
-            connection.keep(context.cache.kind_of(resource), made?, true);
+                made.inspect_err(|error| tracing::warn!(cluster, %error, "creating on a worker cluster"))?;
+            let kind = context.cache.kind_of(resource);
+            if kind == Some(Kind::Workload)
+                && let Some(wl) = context.workload(&multikueue::key_of(&made))
+            {
+                context.metrics.dispatched(&wl, cluster);
+            }
+            connection.keep(kind, made, true);
         }
         Write::Patch { resource, namespace, name, subresource, body } => {
             let api = &connection.api;

@@ -14,6 +14,7 @@ use plimsoll_runtime::api::{
 };
 use serde_json::{Value, json};
 
+use crate::common::run::get;
 use crate::common::proxy::{Fault, Proxy};
 use crate::common::{Up, condition, directory, job, pod, queue};
 
@@ -52,7 +53,9 @@ impl Manager {
         }
         let (data, config) = (self.dir.join("data"), self.dir.join("config.yaml"));
         let (data, config) = (data.display().to_string(), config.display().to_string());
-        self.up = Some(Up::start(&["--data", &data, "--config", &config, "--nodes", "1"]).await);
+        let metrics = ["--metrics-bind-address", "127.0.0.1:0"];
+        let args = [&["--data", &data, "--config", &config, "--nodes", "1"][..], &metrics].concat();
+        self.up = Some(Up::start(&args).await);
     }
 
     fn up(&self) -> &Up {
@@ -176,6 +179,15 @@ async fn a_job_runs_on_the_worker_with_quota_and_moves_when_that_is_lost() {
     let pods = two.list(PODS).await;
     assert!(pods.iter().all(|p| json::label(p, "kueue.x-k8s.io/multikueue-worker-workload-pod") == "true"));
 
+    let url = manager.up().ready["metrics"].as_str().unwrap();
+    let (_, metrics) = get(url, "/metrics");
+    for want in [
+        "multikueue_workloads_dispatched_total{cluster=\"one\",cluster_queue=\"cq\",replica_role=\"standalone\"} 1\n",
+        "multikueue_workloads_dispatched_total{cluster=\"two\",cluster_queue=\"cq\",replica_role=\"standalone\"} 1\n",
+        "multikueue_workloads_admitted_total{cluster=\"two\",cluster_queue=\"cq\",replica_role=\"standalone\"} 1\n",
+    ] {
+        assert!(metrics.contains(want), "{want} not in\n{metrics}");
+    }
     // The next process goes on with the same job.
     manager.restart().await;
     until_active(manager.up(), MULTIKUEUE_CLUSTERS, "two", "Active").await;
