@@ -294,7 +294,11 @@ fn policy(section: &Value, modules: &Modules) -> Result<Option<Arc<dyn WorkloadP
 }
 
 /// The section `multiKueue`. Kubeconfigs are Secrets of the namespace that Plimsoll runs in, unless the file names another.
-fn dispatching(namespace: Option<String>, read: config::kueue::MultiKueue) -> multikueue::Settings {
+fn dispatching(
+    namespace: Option<String>,
+    read: config::kueue::MultiKueue,
+    gates: &config::kueue::FeatureGates,
+) -> multikueue::Settings {
     multikueue::Settings {
         namespace: namespace
             .filter(|n| !n.is_empty())
@@ -303,6 +307,7 @@ fn dispatching(namespace: Option<String>, read: config::kueue::MultiKueue) -> mu
         worker_lost_timeout: read.worker_lost_timeout,
         gc_interval: read.gc_interval,
         dispatcher: read.dispatcher,
+        validates_paths: gates.is_on("MultiKueueKubeConfigPathValidation"),
         external_frameworks: read.external_frameworks,
     }
 }
@@ -342,7 +347,7 @@ fn queueing(text: &str, pods: bool, modules: &Modules) -> anyhow::Result<Queuein
         failure_recovery: read.gates.is_on("FailureRecoveryPolicy"),
         retain_after_finished: read.delete_finished_after,
         retain_after_deactivated: read.delete_deactivated_after,
-        multikueue: dispatching(read.namespace, read.multikueue),
+        multikueue: dispatching(read.namespace, read.multikueue, &read.gates),
     };
     let built_in = |name: &str| INTEGRATIONS.iter().any(|i| i.framework == name);
     // Without their definitions Kueue does not queue such jobs either.

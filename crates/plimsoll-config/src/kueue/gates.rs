@@ -70,7 +70,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("TASCachingRemainingResources", true, NoEffect),
     ("VectorizedResourceRequests", true, NoEffect),
     ("TASCacheTopologyTree", true, NoEffect),
-    ("MultiKueueKubeConfigPathValidation", true, Fixed),
+    ("MultiKueueKubeConfigPathValidation", true, Works),
     ("WorkloadPriorityClassDefaulting", true, Fixed),
     ("WorkloadValidateResourcesAreNonNegative", true, Fixed),
     ("TASValidateWorkloadSliceSize", true, Fixed),

@@ -29,7 +29,7 @@ use serde_json::Value;
 
 pub use self::adapter::followed;
 pub(crate) use self::check::{affected as affected_checks, plan as plan_check};
-pub use self::cluster::{ClusterState, plan as plan_cluster};
+pub use self::cluster::{ClusterState, path_warning, plan as plan_cluster};
 pub(crate) use self::config::runs_elsewhere;
 pub use self::config::{ClusterSource, source};
 pub(crate) use self::defaults::default_managed_by;

@@ -16,6 +16,8 @@ pub struct Settings {
     pub gc_interval: Option<Duration>,
     /// `dispatcherName`.
     pub dispatcher: Dispatcher,
+    /// Gate `MultiKueueKubeConfigPathValidation`: whether kubeconfigs that are files have to be in one directory.
+    pub validates_paths: bool,
     /// `externalFrameworks`: kinds whose jobs other controllers queue, as `Kind.version.group`.
     pub external_frameworks: Vec<String>,
 }
@@ -28,6 +30,7 @@ impl Default for Settings {
             worker_lost_timeout: Duration::from_seconds(15 * 60),
             gc_interval: Some(Duration::from_seconds(60)),
             dispatcher: Dispatcher::AllAtOnce,
+            validates_paths: true,
             external_frameworks: Vec::new(),
         }
     }

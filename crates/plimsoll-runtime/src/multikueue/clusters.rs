@@ -29,6 +29,8 @@ struct Cluster {
     connection: Option<Arc<Connection>>,
     /// Since when it has not been connected; `None`: it is.
     lost: Option<Time>,
+    /// Whether an Event warned of its kubeconfig.
+    warned: bool,
 }
 
 /// All worker clusters; cheap to clone.
@@ -84,6 +86,11 @@ impl Clusters {
         })
     }
 
+    /// Whether it is the first time that a cluster's kubeconfig is warned of.
+    fn warns(&self, name: &str) -> bool {
+        self.with(|all| all.get_mut(name).is_some_and(|cluster| !std::mem::replace(&mut cluster.warned, true)))
+    }
+
     /// Ends the connection to a cluster, which stays known.
     fn disconnect(&self, name: &str) {
         let ended = self.with(|all| {
@@ -91,6 +98,7 @@ impl Clusters {
                 kubeconfig: Vec::new(),
                 connection: None,
                 lost: Some(clock::now()),
+                warned: false,
             });
             cluster.kubeconfig.clear();
             cluster.connection.take()
@@ -160,7 +168,8 @@ async fn look(
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     let name = json::name(cluster);
-    let state = match load(cluster, clusters) {
+    let validated = context.cache.config().multikueue.validates_paths;
+    let state = match load(cluster, clusters, validated) {
         None => return Ok(()),
         Some(Err((reason, problem))) => {
             clusters.disconnect(name);
@@ -171,6 +180,10 @@ async fn look(
         }
         Some(Ok(bytes)) => connect(name, bytes, context, clusters, stop).await,
     };
+    let warning = context.cache.read(clock::now(), |env| multikueue::path_warning(cluster, env));
+    if let Some(warning) = warning.filter(|_| clusters.warns(name)) {
+        context.write(warning).await?;
+    }
     let Some(state) = state else { return Ok(()) };
     if clusters.update(name, &state) {
         tracing::info!(cluster = name, ?state, "worker cluster");
@@ -187,11 +200,11 @@ async fn look(
 }
 
 /// The kubeconfig of a cluster; `None`: it is not known yet.
-fn load(cluster: &Value, clusters: &Clusters) -> Option<Result<Vec<u8>, (&'static str, String)>> {
+fn load(cluster: &Value, clusters: &Clusters, validated: bool) -> Option<Result<Vec<u8>, (&'static str, String)>> {
     let bad = |problem| ("BadKubeConfig", problem);
     Some(match multikueue::source(cluster) {
         ClusterSource::Secret(name) => clusters.secrets.kubeconfig(&name)?.map_err(bad),
-        ClusterSource::Path(path) => kubeconfig::read(&path).map_err(bad),
+        ClusterSource::Path(path) => kubeconfig::read(&path, validated).map_err(bad),
         ClusterSource::Profile(_) => Err((
             "MultiKueueClusterProfileFeatureDisabled",
             "MultiKueueClusterProfile feature gate is disabled".to_owned(),

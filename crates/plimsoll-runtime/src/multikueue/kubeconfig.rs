@@ -10,12 +10,12 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 const DIRECTORY: &str = "/etc/multikueue/kubeconfigs";
 const NOT_ALLOWED: &str = "kubeconfig path is not under the allowed prefix";
 
-/// Reads a file in the directory of kubeconfigs.
+/// Reads a file, which has to be in the directory of kubeconfigs if the path is `validated`.
 ///
 /// # Errors
 /// Why it can't be used.
-pub fn read(path: &str) -> Result<Vec<u8>, String> {
-    let file = in_directory(path, Path::new(DIRECTORY))?;
+pub fn read(path: &str, validated: bool) -> Result<Vec<u8>, String> {
+    let file = if validated { in_directory(path, Path::new(DIRECTORY))? } else { PathBuf::from(path) };
     std::fs::read(&file).map_err(|e| format!("open {}: {e}", file.display()))
 }
 

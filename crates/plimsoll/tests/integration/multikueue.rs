@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use plimsoll_api::json;
 use plimsoll_runtime::api::{
-    ADMISSION_CHECKS, CLUSTER_QUEUES, Error, JOBS, MULTIKUEUE_CLUSTERS, PODS, PatchKind, Resource, SECRETS,
+    ADMISSION_CHECKS, CLUSTER_QUEUES, EVENTS, Error, JOBS, MULTIKUEUE_CLUSTERS, PODS, PatchKind, Resource, SECRETS,
     WORKLOADS,
 };
 use serde_json::{Value, json};
@@ -39,8 +39,12 @@ impl Drop for Manager {
 
 impl Manager {
     async fn start() -> Self {
+        Self::start_with(CONFIG).await
+    }
+
+    async fn start_with(config: &str) -> Self {
         let dir = directory();
-        std::fs::write(dir.join("config.yaml"), CONFIG).unwrap();
+        std::fs::write(dir.join("config.yaml"), config).unwrap();
         let mut manager = Self { dir, up: None };
         manager.restart().await;
         manager
@@ -265,6 +269,26 @@ async fn clusters_and_checks_say_what_is_wrong_with_them() {
         .await;
     assert!(message.contains("Expecting spec.managedBy to be"), "{message}");
     assert!(workload(&worker, "other").await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_gate_a_kubeconfig_may_be_any_file_with_a_warning() {
+    let worker = Up::start(&["--nodes", "0"]).await;
+    let gate = "featureGates: {MultiKueueKubeConfigPathValidation: false}\n";
+    let manager = Manager::start_with(&format!("{CONFIG}{gate}")).await;
+    let location = worker.kubeconfig.display().to_string();
+    let cluster = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster",
+        "metadata": {"name": "file"},
+        "spec": {"clusterSource": {"kubeConfig": {"location": location, "locationType": "Path"}}}});
+    let up = manager.up();
+    up.create(&cluster).await.unwrap();
+    until_active(up, MULTIKUEUE_CLUSTERS, "file", "Active").await;
+    let event = up
+        .until("there is a warning", async |up| {
+            up.list(EVENTS).await.into_iter().find(|e| e["reason"] == "DeprecatedPathUsage")
+        })
+        .await;
+    assert_eq!((&event["type"], &event["regarding"]["name"]), (&json!("Warning"), &json!("file")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
