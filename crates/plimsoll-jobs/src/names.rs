@@ -34,8 +34,16 @@ pub const OF_MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue-worker-workload-pod";
 pub const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 /// Label on objects of a worker cluster: the manager that created them.
 pub const ORIGIN: &str = "kueue.x-k8s.io/multikueue-origin";
+/// Annotation on objects of a worker cluster: UID of the manager's object.
+pub const ORIGIN_UID: &str = "kueue.x-k8s.io/multikueue-origin-uid";
 /// Annotation: Workload of a pod.
 pub const WORKLOAD: &str = "kueue.x-k8s.io/workload";
+/// Annotations of workloads: their job, also when it is gone.
+pub const OWNER_KIND: &str = "kueue.x-k8s.io/job-owner-gvk";
+/// The same: its name.
+pub const OWNER_NAME: &str = "kueue.x-k8s.io/job-owner-name";
+/// Annotation of a workload of a job that has several: its index.
+pub const COMPONENT: &str = "kueue.x-k8s.io/component-workload-index";
 /// Label: UID of the job of a Workload.
 pub const JOB_UID: &str = "kueue.x-k8s.io/job-uid";
 /// Annotation: number of pods in a group.

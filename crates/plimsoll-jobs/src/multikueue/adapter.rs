@@ -10,12 +10,13 @@ use serde_json::{Value, json};
 
 use super::defaults::{SPEC, managed_by};
 use super::{CONTROLLER, ORIGIN, set_workload};
-use crate::config::{BATCH_JOB, POD};
+use crate::config::{BATCH_JOB, POD, STATEFUL_SET};
 use crate::custom_kind::CustomKind;
 use crate::generic_job::GenericJob;
 use crate::job::{Job, without_managed_labels};
 use crate::names;
 use crate::plan::{Write, merge_diff, patch_status};
+use crate::serving::leader_worker_set;
 use crate::store::{Kind, ObjectStore};
 use crate::{Config, kinds, pod};
 
@@ -26,11 +27,14 @@ pub(super) struct Adapter {
     pub kind: Kind,
     /// Its resource.
     pub resource: Resource,
-    /// Where its objects keep `managedBy`; `None`: they have none, and are kept from running by their gates.
+    /// Where its objects keep `managedBy`; `None`: they have none, and the gates of their pods keep them from running.
     managed_by: Option<&'static [&'static str]>,
     /// Whether it is not built in.
     external: bool,
 }
+
+/// LeaderWorkerSets, which have a workload for each group.
+const GROUPS: Kind = leader_worker_set::KIND;
 
 /// The kinds of which objects are followed on worker clusters, with the versions in which those that CustomResourceDefinitions
 /// add may be served.
@@ -38,13 +42,15 @@ pub fn followed(config: &Config, objects: &ObjectStore) -> Vec<(Kind, &'static [
     const WORKLOADS: &[Resource] = &[resource::WORKLOADS];
     const JOBS: &[Resource] = &[resource::JOBS];
     const PODS: &[Resource] = &[resource::PODS];
+    const STATEFUL_SETS: &[Resource] = &[resource::STATEFUL_SETS];
     let mut all = vec![(Kind::Workload, WORKLOADS)];
     all.extend(config.has_framework(BATCH_JOB).then_some((Kind::Job, JOBS)));
     all.extend(config.has_framework(POD).then_some((Kind::Pod, PODS)));
+    all.extend(config.has_framework(STATEFUL_SET).then_some((Kind::StatefulSet, STATEFUL_SETS)));
     let built_in = CustomKind::all().filter(|custom| {
         custom.has_jobs()
             && config.has_framework(custom.framework())
-            && managed_by(custom.preferred()).is_some()
+            && (managed_by(custom.preferred()).is_some() || Kind::Custom(*custom) == GROUPS)
     });
     let external = objects.external_kinds().filter(|custom| is_dispatched(*custom, config));
     let custom = built_in.chain(objects.declared_kinds()).chain(external);
@@ -70,6 +76,14 @@ pub(super) fn of_workload<'a>(
     config: &Config,
     objects: &ObjectStore,
 ) -> Result<(Adapter, &'a str), String> {
+    // Pods that have joined own it, too.
+    let job = |key| json::annotation(workload, key).filter(|text| !text.is_empty());
+    if let (Some(kind), Some(name)) = (job(names::OWNER_KIND), job(names::OWNER_NAME))
+        && let Some((version, kind)) = kind.split_once(", Kind=")
+        && let Some(adapter) = of_kind(version, kind, config, objects)
+    {
+        return Ok((adapter, name));
+    }
     let owners = json::list(workload, &["metadata", "ownerReferences"]);
     let Some(owner) = json::controller(workload).or_else(|| owners.first()) else {
         return Err("No multikueue adapter found".to_owned());
@@ -92,15 +106,22 @@ fn of_kind(version: &str, kind: &str, config: &Config, objects: &ObjectStore) ->
         ("v1", "Pod") if config.has_framework(POD) => {
             Some(Adapter { kind: Kind::Pod, resource: resource::PODS, managed_by: None, external: false })
         }
+        ("apps/v1", "StatefulSet") if config.has_framework(STATEFUL_SET) => Some(Adapter {
+            kind: Kind::StatefulSet,
+            resource: resource::STATEFUL_SETS,
+            managed_by: None,
+            external: false,
+        }),
         _ => {
             let custom = CustomKind::of_kind(version, kind);
             if let Some(custom) = custom.filter(|c| config.has_framework(c.framework())) {
-                let (path, _) = managed_by(custom.preferred())?;
-                return Some(Adapter::of_custom(custom, path, false, objects));
+                let path = managed_by(custom.preferred()).map(|(path, _)| path);
+                let dispatched = path.is_some() || Kind::Custom(custom) == GROUPS;
+                return dispatched.then(|| Adapter::of_custom(custom, path, false, objects));
             }
             let external = objects.external_of_kind(version, kind).filter(|c| is_dispatched(*c, config));
             let custom = objects.declared_of_kind(version, kind).or(external)?;
-            Some(Adapter::of_custom(custom, SPEC, true, objects))
+            Some(Adapter::of_custom(custom, Some(SPEC), true, objects))
         }
     }
 }
@@ -108,13 +129,13 @@ fn of_kind(version: &str, kind: &str, config: &Config, objects: &ObjectStore) ->
 impl Adapter {
     fn of_custom(
         custom: CustomKind,
-        managed_by: &'static [&'static str],
+        managed_by: Option<&'static [&'static str]>,
         external: bool,
         objects: &ObjectStore,
     ) -> Self {
         let kind = Kind::Custom(custom);
         let resource = objects.served(kind).unwrap_or(custom.preferred());
-        Self { kind, resource, managed_by: Some(managed_by), external }
+        Self { kind, resource, managed_by, external }
     }
 
     /// Whether MultiKueue may dispatch a job; else why not, in Kueue's words.
@@ -126,6 +147,16 @@ impl Adapter {
         }
         let dot = if self.external { "." } else { "" };
         Err(format!("Expecting {dot}spec.managedBy to be {CONTROLLER:?} not {by:?}"))
+    }
+
+    /// Whether a job has several workloads, which one worker has to run together (Kueue `MultiKueueMultiWorkloadAdapter`).
+    pub fn has_several(&self) -> bool {
+        self.kind == GROUPS
+    }
+
+    /// Whether its own controller, which runs on the manager too, writes the status of a job: there is no `managedBy`.
+    const fn keeps_status(&self) -> bool {
+        self.managed_by.is_none() && !matches!(self.kind, Kind::Pod)
     }
 
     /// The objects of the job of this name: one, or all pods of a group.
@@ -163,13 +194,19 @@ impl Adapter {
             _ => {}
         }
         json::set(&mut copy, &["metadata", "labels", ORIGIN], origin.into());
-        set_workload(&mut copy, workload);
+        if self.keeps_status() {
+            // It names the workloads there.
+            json::set(&mut copy, &["metadata", "annotations", names::ORIGIN_UID], json::uid(job).into());
+        }
+        if !self.has_several() {
+            set_workload(&mut copy, workload);
+        }
         copy
     }
 
     /// The write that mirrors the status of a worker's job.
     pub fn mirror(&self, local: &Value, remote: &Value, now: Time) -> Option<Write> {
-        if json::deleting(local) && self.kind == Kind::Pod {
+        if self.keeps_status() || (json::deleting(local) && self.kind == Kind::Pod) {
             return None;
         }
         let status = match self.kind {
@@ -192,7 +229,7 @@ impl Adapter {
                 }
                 self.write_status(local, &status)
             }
-            Kind::Custom(_) if !local["status"].is_null() => self.write_status(local, &json!({})),
+            Kind::Custom(_) if !self.keeps_status() && !local["status"].is_null() => self.write_status(local, &json!({})),
             _ => None,
         }
     }

@@ -11,7 +11,8 @@ use serde_json::Value;
 use super::adapter::Adapter;
 use super::{Copy, Plan, Step, WorkloadKey};
 use crate::plan::{Write, delete, remove_finalizer};
-use crate::store::Kind;
+use crate::serving::leader_worker_set;
+use crate::store::{Kind, ObjectStore};
 use crate::{Env, names};
 
 /// All that a plan looks at.
@@ -112,6 +113,58 @@ impl<'a> Group<'a> {
     }
 }
 
+/// What the other workloads of the same job leave to decide.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Together {
+    /// Nothing: it is the only one, or the first.
+    First,
+    /// It waits for the first of them, or for those that are missing.
+    Waits,
+    /// They are on this cluster.
+    On(String),
+}
+
+/// The other workloads of a workload's job (Kueue `listComponentWorkloads`).
+fn components<'a>(local: &'a Value, objects: &'a ObjectStore) -> impl Iterator<Item = &'a Arc<Value>> {
+    let owners = json::list(local, &["metadata", "ownerReferences"]).iter();
+    let indexed = json::annotation(local, names::COMPONENT).is_some();
+    let all = owners.filter(move |_| indexed).flat_map(|owner| objects.owned_by(json::text(owner, &["uid"])));
+    all.filter(|w| json::uid(w) != json::uid(local) && index(w).is_some())
+}
+
+/// The other workloads of a workload's job that may wait for it.
+pub(super) fn waiting_components<'a>(
+    local: &'a Value,
+    objects: &'a ObjectStore,
+) -> impl Iterator<Item = &'a Arc<Value>> {
+    let waits = |w: &&Arc<Value>| {
+        json::is_true(w, "QuotaReserved")
+            && w["status"]["clusterName"].is_null()
+            && w["status"]["nominatedClusterNames"].is_null()
+    };
+    components(local, objects).filter(waits)
+}
+
+fn index(workload: &Value) -> Option<u32> {
+    json::annotation(workload, names::COMPONENT)?.parse().ok()
+}
+
+impl Group<'_> {
+    /// Whether the workload may choose its cluster (Kueue `nominateAndSynchronizeWorkers`): all workloads of a job run on one.
+    pub fn together(&self) -> Together {
+        let Some(job) = self.jobs.first().filter(|_| self.adapter.has_several()) else { return Together::First };
+        let others: Vec<&Arc<Value>> = components(self.local, self.env.objects).collect();
+        if i64::try_from(others.len()).is_ok_and(|n| n + 1 < leader_worker_set::replicas(job)) {
+            return Together::Waits;
+        }
+        if let Some(cluster) = others.iter().find_map(|w| w["status"]["clusterName"].as_str()) {
+            return Together::On(cluster.to_owned());
+        }
+        let own = index(self.local);
+        if own.is_none() || others.iter().any(|w| index(w) < own) { Together::Waits } else { Together::First }
+    }
+}
+
 /// The writes that remove copies, by cluster.
 pub(super) fn removals<'a>(
     copies: impl Iterator<Item = (&'a str, &'a Copy)>,
@@ -136,10 +189,11 @@ fn removal(copy: &Copy) -> Vec<Write> {
 }
 
 fn resource_of(kind: Kind) -> Option<Resource> {
-    use plimsoll_api::resource::{JOBS, PODS};
+    use plimsoll_api::resource::{JOBS, PODS, STATEFUL_SETS};
     match kind {
         Kind::Job => Some(JOBS),
         Kind::Pod => Some(PODS),
+        Kind::StatefulSet => Some(STATEFUL_SETS),
         Kind::Custom(custom) => Some(custom.preferred()),
         _ => None,
     }

@@ -39,6 +39,7 @@ pub use self::workload::plan;
 use crate::names;
 pub use crate::names::{MULTIKUEUE as CONTROLLER, ORIGIN};
 use crate::plan::Write;
+use crate::serving::leader_worker_set;
 use crate::store::{Kind, ObjectStore};
 
 /// What is known of a worker cluster.
@@ -95,8 +96,11 @@ pub fn key_of(object: &Value) -> WorkloadKey {
 /// The workloads that a changed or deleted object of the manager concerns.
 pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<WorkloadKey> {
     match kind {
-        Kind::Workload if has_checks(object) => vec![key_of(object)],
-        Kind::Job | Kind::Pod | Kind::Custom(_) => {
+        Kind::Workload if has_checks(object) => {
+            let waiting = group::waiting_components(object, objects).map(|w| key_of(w));
+            [key_of(object)].into_iter().chain(waiting).collect()
+        }
+        Kind::Job | Kind::Pod | Kind::StatefulSet | Kind::Custom(_) => {
             let owned = objects.owned_by(json::uid(object));
             owned.filter(|w| has_checks(w)).map(|w| key_of(w)).collect()
         }
@@ -126,11 +130,14 @@ fn has_checks(workload: &Value) -> bool {
     !json::list(workload, &["status", "admissionChecks"]).is_empty()
 }
 
-/// The workload of a job that MultiKueue has created on a worker.
-fn workload_of_job(object: &Value) -> Option<WorkloadKey> {
+/// The workloads of a job that MultiKueue has created on a worker.
+fn workloads_of_job(kind: Kind, object: &Value) -> Vec<WorkloadKey> {
+    let key = |name| WorkloadKey { namespace: json::namespace(object).to_owned(), name };
+    if kind == leader_worker_set::KIND {
+        return leader_worker_set::workload_names(object).map(key).collect();
+    }
     let name = crate::pod_view::prebuilt_of(object);
-    (!name.is_empty())
-        .then(|| WorkloadKey { namespace: json::namespace(object).to_owned(), name: name.to_owned() })
+    if name.is_empty() { Vec::new() } else { vec![key(name.to_owned())] }
 }
 
 /// Names a workload in a job (Kueue `SetPrebuiltWorkloadName`, gate WorkloadIdentifierAnnotations).

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use plimsoll_api::json;
 use serde_json::Value;
 
-use super::{WorkloadKey, key_of, workload_of_job};
+use super::{WorkloadKey, key_of, workloads_of_job};
 use crate::store::{Kind, ObjectStore};
 
 /// The objects of one worker cluster that have this manager's label, with jobs by workload.
@@ -38,23 +38,23 @@ impl Copy {
     }
 }
 
-/// The workload that an object of a worker concerns.
-fn concerned(kind: Kind, object: &Value) -> Option<WorkloadKey> {
-    if kind == Kind::Workload { Some(key_of(object)) } else { workload_of_job(object) }
+/// The workloads that an object of a worker concerns.
+fn concerned(kind: Kind, object: &Value) -> Vec<WorkloadKey> {
+    if kind == Kind::Workload { vec![key_of(object)] } else { workloads_of_job(kind, object) }
 }
 
 impl WorkerStore {
-    /// Keeps an object that a watch has shown, unless a newer version is known; returns the workload that it concerns.
-    pub fn put(&mut self, kind: Kind, object: Value) -> Option<WorkloadKey> {
+    /// Keeps an object that a watch has shown, unless a newer version is known; returns the workloads that it concerns.
+    pub fn put(&mut self, kind: Kind, object: Value) -> Vec<WorkloadKey> {
         self.keep(kind, object, ObjectStore::put)
     }
 
     /// Keeps the response to a write: the next plan must not decide without it.
     pub fn answered(&mut self, kind: Kind, object: Value, created: bool) {
         if created {
-            self.keep(kind, object, ObjectStore::put_created);
+            drop(self.keep(kind, object, ObjectStore::put_created));
         } else {
-            self.keep(kind, object, ObjectStore::refresh);
+            drop(self.keep(kind, object, ObjectStore::refresh));
         }
     }
 
@@ -63,7 +63,7 @@ impl WorkerStore {
         kind: Kind,
         object: Value,
         put: fn(&mut ObjectStore, Kind, Arc<Value>),
-    ) -> Option<WorkloadKey> {
+    ) -> Vec<WorkloadKey> {
         let object = Arc::new(object);
         if let Some(old) = self.objects.get(kind, json::namespace(&object), json::name(&object)) {
             self.unindex(kind, &old);
@@ -71,17 +71,17 @@ impl WorkerStore {
         let concerned = concerned(kind, &object);
         put(&mut self.objects, kind, Arc::clone(&object));
         let kept = self.objects.get(kind, json::namespace(&object), json::name(&object));
-        if let Some(kept) = kept.filter(|_| kind != Kind::Workload)
-            && let Some(key) = workload_of_job(&kept)
-        {
-            self.jobs.entry(key).or_default().insert((kind, json::name(&kept).to_owned()));
+        if let Some(kept) = kept.filter(|_| kind != Kind::Workload) {
+            for key in workloads_of_job(kind, &kept) {
+                self.jobs.entry(key).or_default().insert((kind, json::name(&kept).to_owned()));
+            }
         }
         concerned
     }
 
-    /// Forgets the object with this UID; returns the workload that it concerned.
-    pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str, uid: &str) -> Option<WorkloadKey> {
-        let old = self.objects.remove(kind, namespace, name, uid)?;
+    /// Forgets the object with this UID; returns the workloads that it concerned.
+    pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str, uid: &str) -> Vec<WorkloadKey> {
+        let Some(old) = self.objects.remove(kind, namespace, name, uid) else { return Vec::new() };
         self.unindex(kind, &old);
         concerned(kind, &old)
     }
@@ -90,12 +90,15 @@ impl WorkerStore {
     pub fn listed(&mut self, kind: Kind, version: &str) -> Vec<WorkloadKey> {
         let gone = self.objects.listed(kind, version);
         gone.iter().for_each(|object| self.unindex(kind, object));
-        gone.iter().filter_map(|object| concerned(kind, object)).collect()
+        gone.iter().flat_map(|object| concerned(kind, object)).collect()
     }
 
     fn unindex(&mut self, kind: Kind, object: &Value) {
-        let Some(key) = workload_of_job(object).filter(|_| kind != Kind::Workload) else { return };
-        if let Some(jobs) = self.jobs.get_mut(&key) {
+        if kind == Kind::Workload {
+            return;
+        }
+        for key in workloads_of_job(kind, object) {
+            let Some(jobs) = self.jobs.get_mut(&key) else { continue };
             jobs.remove(&(kind, json::name(object).to_owned()));
             if jobs.is_empty() {
                 self.jobs.remove(&key);

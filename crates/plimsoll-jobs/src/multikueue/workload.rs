@@ -10,7 +10,7 @@ use plimsoll_state::{Duration, Time};
 use serde_json::{Value, json};
 
 use super::dispatch::{Nomination, nominate};
-use super::group::{Group, removals};
+use super::group::{Group, Together, removals};
 use super::{Copy, ORIGIN, Plan, Sight, Step, WorkloadKey, adapter, config};
 use crate::plan::{self, Write, patch_status};
 use crate::store::Kind;
@@ -313,7 +313,18 @@ fn pending(group: &Group<'_>, clusters: &[String], round: Option<Time>) -> Plan 
         // Not before the last of the other checks, so that no worker reserves quota in vain.
         return Plan::default();
     }
-    let Nomination { clusters, write, ends_in, round } = nominate(group, clusters, round);
+    let nomination = match group.together() {
+        Together::Waits => return Plan::default(),
+        // A cluster that is lost comes back, or its workloads are evicted, and this one is first.
+        Together::On(cluster) if !group.remotes.contains_key(cluster.as_str()) => return Plan::default(),
+        Together::On(cluster) => {
+            let nominated = json::list(group.local, &["status", "nominatedClusterNames"]);
+            let write = !nominated.iter().any(|name| *name == cluster.as_str());
+            Nomination { clusters: vec![cluster], write, ..Nomination::default() }
+        }
+        Together::First => nominate(group, clusters, round),
+    };
+    let Nomination { clusters, write, ends_in, round } = nomination;
     let mut plan = Plan { requeue_after: ends_in, round, ..Plan::default() };
     if write {
         let status = json!({ "nominatedClusterNames": clusters });

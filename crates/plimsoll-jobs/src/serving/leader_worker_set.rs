@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     Membership, QUEUE_LABELS, RETRY, applies, changes_queue, create, follow, group_workload, member,
-    same_shape, suspends, sync_queue, ungate_replaced, validate_common,
+    is_dispatched, owner_uid, same_shape, suspends, sync_queue, ungate_replaced, validate_common,
 };
 use crate::custom_kind::CustomKind;
 use crate::integration::Integration;
@@ -25,7 +25,7 @@ use crate::{Env, names, orphan};
 /// Name in `integrations.frameworks`.
 pub(crate) const FRAMEWORK: &str = CustomKind::LEADER_WORKER_SET.framework();
 /// The kind of object.
-pub(super) const KIND: Kind = Kind::Custom(CustomKind::LEADER_WORKER_SET);
+pub(crate) const KIND: Kind = Kind::Custom(CustomKind::LEADER_WORKER_SET);
 /// Names of the podsets; `main`: there is no template for leaders.
 const LEADER: &str = "leader";
 const WORKER: &str = "worker";
@@ -40,8 +40,6 @@ const GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
 const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 /// Annotation of workers: name of their leader.
 const LEADER_NAME: &str = "leaderworkerset.sigs.k8s.io/leader-name";
-/// Annotation of a workload: index of its group.
-const COMPONENT: &str = "kueue.x-k8s.io/component-workload-index";
 const INDEX_OFFSET: &str = "kueue.x-k8s.io/pod-index-offset";
 const PODSET_GROUP: &str = "kueue.x-k8s.io/podset-group-name";
 /// Most groups of a set (Kueue `maxLeaderWorkerSetReplicas`).
@@ -62,7 +60,8 @@ pub(crate) const INTEGRATION: Integration = Integration {
     reconcile: Some(|_, namespace, name, env| reconcile(namespace, name, env)),
 };
 
-fn replicas(set: &Value) -> i64 {
+/// Groups that the set asks for.
+pub(crate) fn replicas(set: &Value) -> i64 {
     json::int(set, &["spec", "replicas"]).unwrap_or(1)
 }
 
@@ -192,7 +191,12 @@ pub(super) fn of_pod(pod: &Value) -> Option<&str> {
 /// Name of the workload of a group.
 fn name_of_workload(set: &Value, group: &str) -> String {
     let name = format!("{}-{group}", json::name(set));
-    workload_name(LEADER_WORKER_SETS.kind, LEADER_WORKER_SETS.group(), &name, json::uid(set))
+    workload_name(LEADER_WORKER_SETS.kind, LEADER_WORKER_SETS.group(), &name, owner_uid(set))
+}
+
+/// Names of the workloads of all groups, as far as no update is under way.
+pub(crate) fn workload_names(set: &Value) -> impl Iterator<Item = String> {
+    (0..replicas(set).clamp(0, MOST_REPLICAS)).map(|group| name_of_workload(set, &group.to_string()))
 }
 
 /// Makes a pod a member of its group (Kueue `leaderworkerset_reconciler.go`, `setDefault`).
@@ -246,6 +250,9 @@ fn workloads(set: &Value, namespace: &str, env: Env<'_>) -> Plan {
             plan.extend(follow(&INTEGRATION, set, &wl));
             continue;
         }
+        if is_dispatched(set) {
+            continue;
+        }
         missing += 1;
         if missing > BATCH {
             plan.push(Write::RequeueAfter(RETRY));
@@ -253,7 +260,7 @@ fn workloads(set: &Value, namespace: &str, env: Env<'_>) -> Plan {
         }
         match group_workload(&INTEGRATION, set, &name, &pod_sets(set), env) {
             Ok(mut wl) => {
-                json::set(&mut wl, &["metadata", "annotations", COMPONENT], json!(group.to_string()));
+                json::set(&mut wl, &["metadata", "annotations", names::COMPONENT], json!(group.to_string()));
                 plan.extend(create(&INTEGRATION, set, wl));
             }
             Err(writes) => {

@@ -26,13 +26,21 @@ use crate::{Env, ancestors, config, names, workload};
 const RETRY: Duration = Duration::from_secs(1);
 /// Label of StatefulSet pods: the revision of their set.
 const REVISION: &str = "controller-revision-hash";
-/// Annotations of workloads: their job, also when it is gone.
-const OWNER_KIND: &str = "kueue.x-k8s.io/job-owner-gvk";
-const OWNER_NAME: &str = "kueue.x-k8s.io/job-owner-name";
 /// Annotation of pods: the label that has their index.
 const INDEX_SOURCE: &str = "kueue.x-k8s.io/pod-group-pod-index-label";
 /// Labels that reach the pods.
 const QUEUE_LABELS: [&str; 2] = [names::QUEUE, names::PRIORITY_CLASS];
+
+/// The UID that names the workloads of an object: on a worker cluster that of the manager's (Kueue `GetOwnerUID`).
+fn owner_uid(object: &Value) -> &str {
+    let of_manager = json::annotation(object, names::ORIGIN_UID).filter(|_| is_dispatched(object));
+    of_manager.unwrap_or_else(|| json::uid(object))
+}
+
+/// Whether a manager of MultiKueue has created an object, and so creates its workloads.
+fn is_dispatched(object: &Value) -> bool {
+    json::label_opt(object, names::ORIGIN).is_some()
+}
 
 /// Whether objects of this framework are queued in the namespace of a request.
 fn applies(framework: &str, review: &Review<'_>, env: Env<'_>) -> bool {
@@ -277,7 +285,7 @@ fn group_workload(
 fn own(of: &Integration, object: &Value, wl: &mut Value) {
     let resource = of.resource;
     let kind = format!("{}, Kind={}", resource.api_version, resource.kind);
-    for (key, value) in [(OWNER_KIND, kind.as_str()), (OWNER_NAME, json::name(object))] {
+    for (key, value) in [(names::OWNER_KIND, kind.as_str()), (names::OWNER_NAME, json::name(object))] {
         json::set(wl, &["metadata", "annotations", key], json!(value));
     }
     let mut owners = json::list(wl, &["metadata", "ownerReferences"]).to_vec();

@@ -95,7 +95,7 @@ pub(super) fn of_pod(pod: &Value) -> Option<&str> {
 fn name_of_workload(set: &Value, env: Env<'_>) -> String {
     let named = |uid| workload_name(STATEFUL_SETS.kind, STATEFUL_SETS.group(), json::name(set), uid);
     let exists = |name: &String| env.objects.get(Kind::Workload, json::namespace(set), name).is_some();
-    let (name, old) = (named(json::uid(set)), named(""));
+    let (name, old) = (named(super::owner_uid(set)), named(""));
     if !exists(&name) && exists(&old) { old } else { name }
 }
 
@@ -144,7 +144,7 @@ fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
     plan.extend(pods.iter().filter_map(|pod| ungate_replaced(pod, env)));
     match env.objects.get(Kind::Workload, namespace, &group) {
         Some(wl) => plan.extend(scale(&set, &wl, &pods, env)),
-        None if replicas(&set) > 0 => {
+        None if replicas(&set) > 0 && !super::is_dispatched(&set) => {
             match group_workload(&INTEGRATION, &set, &group, &pod_sets(&set), env) {
                 Ok(wl) => plan.extend(create(&INTEGRATION, &set, wl)),
                 Err(writes) => plan.extend(writes),
