@@ -23,6 +23,11 @@ use crate::{Env, names, pod_view, podset, priority_class, workload};
 const ONCE: [&str; 2] =
     ["autoscaling.x-k8s.io/consume-provisioning-request", "autoscaling.x-k8s.io/provisioning-class-name"];
 
+/// Whether a job has other numbers of pods than its workload.
+pub(super) fn differs_in_size(job: &dyn GenericJob, wl: &Value) -> bool {
+    counts(&job.pod_sets()) != counts_of(wl)
+}
+
 /// Whether the workload replaces another slice.
 pub(super) fn is_replacement(wl: &Value) -> bool {
     !replaces(wl).is_empty()

@@ -70,7 +70,7 @@ pub(crate) fn without_managed_labels(template: &mut Value) {
 }
 
 /// Number of pods that run at the same time.
-fn pods_count(job: &Value) -> i64 {
+pub(crate) fn pods_count(job: &Value) -> i64 {
     let parallelism = number(job, "parallelism").unwrap_or(1);
     number(job, "completions").map_or(parallelism, |c| c.min(parallelism))
 }

@@ -181,8 +181,10 @@ fn prebuilt_workload(job: &dyn GenericJob, name: &str, env: Env<'_>) -> Step {
         return Step::Plan(adopted);
     }
     let found = job.find_workloads(env);
-    // A prebuilt slice is created before its job grows.
-    let ahead = env.is_elastic(object) && elastic::is_replacement(&wl);
+    // A prebuilt slice is created before its job grows. A manager of MultiKueue shrinks the two one after the other.
+    let ahead = env.is_elastic(object)
+        && (elastic::is_replacement(&wl)
+            || (json::label_opt(&wl, names::ORIGIN).is_some() && elastic::differs_in_size(job, &wl)));
     if ahead
         || found.matching.is_some_and(|m| json::uid(&m) == json::uid(&wl))
         || json::is_true(&wl, "Finished")

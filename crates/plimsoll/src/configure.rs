@@ -307,6 +307,7 @@ fn dispatching(
         worker_lost_timeout: read.worker_lost_timeout,
         gc_interval: read.gc_interval,
         dispatcher: read.dispatcher,
+        orchestrates_preemption: gates.is_on("MultiKueueOrchestratedPreemption"),
         validates_paths: gates.is_on("MultiKueueKubeConfigPathValidation"),
         external_frameworks: read.external_frameworks,
     }

@@ -229,7 +229,9 @@ impl Adapter {
                 }
                 self.write_status(local, &status)
             }
-            Kind::Custom(_) if !self.keeps_status() && !local["status"].is_null() => self.write_status(local, &json!({})),
+            Kind::Custom(_) if !self.keeps_status() && !local["status"].is_null() => {
+                self.write_status(local, &json!({}))
+            }
             _ => None,
         }
     }

@@ -28,8 +28,9 @@ pub(super) struct Nomination {
 pub(super) fn nominate(group: &Group<'_>, clusters: &[String], round: Option<Time>) -> Nomination {
     let listed = json::list(group.local, &["status", "nominatedClusterNames"]);
     let nominated: Vec<String> = listed.iter().filter_map(|n| n.as_str().map(str::to_owned)).collect();
-    if group.is_elastic() && !group.cluster().is_empty() {
-        return Nomination { clusters: vec![group.cluster().to_owned()], ..Nomination::default() };
+    let home = group.home();
+    if group.is_elastic() && !home.is_empty() {
+        return Nomination { clusters: vec![home], ..Nomination::default() };
     }
     match group.env.config.multikueue.dispatcher {
         Dispatcher::AllAtOnce => {

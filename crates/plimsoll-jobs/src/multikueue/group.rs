@@ -9,8 +9,8 @@ use plimsoll_state::{Duration, Time};
 use serde_json::Value;
 
 use super::adapter::Adapter;
-use super::{Copy, Plan, Step, WorkloadKey};
-use crate::plan::{Write, delete, remove_finalizer};
+use super::{Copy, Plan, Step, WorkloadKey, edits, replaced};
+use crate::plan::{Write, delete, patch, remove_finalizer};
 use crate::serving::leader_worker_set;
 use crate::store::{Kind, ObjectStore};
 use crate::{Env, names};
@@ -64,6 +64,20 @@ impl<'a> Group<'a> {
         json::text(self.local, &["status", "clusterName"])
     }
 
+    /// The cluster on which an elastic job runs already, or empty: its slices stay together. (In Kueue the scheduler writes
+    /// `status.clusterName` when a slice replaces another one.)
+    pub fn home(&self) -> String {
+        if !self.is_elastic() || !self.cluster().is_empty() {
+            return self.cluster().to_owned();
+        }
+        let before = replaced(self.key, self.env.objects).into_iter();
+        let objects = before.filter_map(|w| self.env.objects.get(Kind::Workload, &w.namespace, &w.name));
+        objects
+            .map(|w| json::text(&w, &["status", "clusterName"]).to_owned())
+            .find(|c| !c.is_empty())
+            .unwrap_or_default()
+    }
+
     /// Whether the workload is of an elastic job.
     pub fn is_elastic(&self) -> bool {
         self.env.is_elastic(self.local)
@@ -95,6 +109,9 @@ impl<'a> Group<'a> {
             match copy.job(self.adapter.kind, json::name(local)) {
                 Some(remote) => {
                     steps.extend(self.adapter.mirror(local, remote, self.env.now).map(Step::Manager));
+                    let new = edits::edited(self.adapter.kind, local, remote, self.local, self.env);
+                    let edit = patch(self.adapter.resource, remote, &new);
+                    steps.extend(edit.map(|write| Step::Worker(cluster.to_owned(), write)));
                 }
                 None if json::deleting(local) => {}
                 None => {
@@ -128,8 +145,9 @@ pub(super) enum Together {
 fn components<'a>(local: &'a Value, objects: &'a ObjectStore) -> impl Iterator<Item = &'a Arc<Value>> {
     let owners = json::list(local, &["metadata", "ownerReferences"]).iter();
     let indexed = json::annotation(local, names::COMPONENT).is_some();
-    let all = owners.filter(move |_| indexed).flat_map(|owner| objects.owned_by(json::text(owner, &["uid"])));
-    all.filter(|w| json::uid(w) != json::uid(local) && index(w).is_some())
+    let all =
+        owners.filter(move |_| indexed).flat_map(move |owner| objects.owned_by(json::text(owner, &["uid"])));
+    all.filter(move |w| json::uid(w) != json::uid(local) && index(w).is_some())
 }
 
 /// The other workloads of a workload's job that may wait for it.
@@ -152,7 +170,9 @@ fn index(workload: &Value) -> Option<u32> {
 impl Group<'_> {
     /// Whether the workload may choose its cluster (Kueue `nominateAndSynchronizeWorkers`): all workloads of a job run on one.
     pub fn together(&self) -> Together {
-        let Some(job) = self.jobs.first().filter(|_| self.adapter.has_several()) else { return Together::First };
+        let Some(job) = self.jobs.first().filter(|_| self.adapter.has_several()) else {
+            return Together::First;
+        };
         let others: Vec<&Arc<Value>> = components(self.local, self.env.objects).collect();
         if i64::try_from(others.len()).is_ok_and(|n| n + 1 < leader_worker_set::replicas(job)) {
             return Together::Waits;

@@ -12,7 +12,9 @@ mod cluster;
 mod config;
 mod defaults;
 mod dispatch;
+mod edits;
 mod group;
+mod preemption;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -23,6 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_api::json;
+use plimsoll_api::kueue::REPLACEMENT_FOR;
 pub use plimsoll_queueing::WorkloadKey;
 use plimsoll_state::{Duration, Time};
 use serde_json::Value;
@@ -41,6 +44,9 @@ pub use crate::names::{MULTIKUEUE as CONTROLLER, ORIGIN};
 use crate::plan::Write;
 use crate::serving::leader_worker_set;
 use crate::store::{Kind, ObjectStore};
+
+/// Most slices of a job that are looked at for its name on a worker.
+const MOST_SLICES: usize = 16;
 
 /// What is known of a worker cluster.
 #[derive(Clone, Debug)]
@@ -128,6 +134,24 @@ fn all_where(objects: &ObjectStore, concerned: impl Fn(&&Arc<Value>) -> bool) ->
 
 fn has_checks(workload: &Value) -> bool {
     !json::list(workload, &["status", "admissionChecks"]).is_empty()
+}
+
+/// The slices of an elastic job that a workload has replaced, the last one first: until a worker's job has the name of the
+/// new one, it has that of one of these.
+pub fn replaced(key: &WorkloadKey, objects: &ObjectStore) -> Vec<WorkloadKey> {
+    let mut all = Vec::new();
+    let mut next = key.clone();
+    // Names that users write may make a circle.
+    while all.len() < MOST_SLICES {
+        let Some(wl) = objects.get(Kind::Workload, &next.namespace, &next.name) else { break };
+        let before = json::annotation(&wl, REPLACEMENT_FOR).and_then(|text| text.split_once('/'));
+        let Some((namespace, name)) = before.filter(|(namespace, _)| *namespace == key.namespace) else {
+            break;
+        };
+        next = WorkloadKey { namespace: namespace.to_owned(), name: name.to_owned() };
+        all.push(next.clone());
+    }
+    all
 }
 
 /// The workloads of a job that MultiKueue has created on a worker.

@@ -16,6 +16,8 @@ pub struct Settings {
     pub gc_interval: Option<Duration>,
     /// `dispatcherName`.
     pub dispatcher: Dispatcher,
+    /// Gate `MultiKueueOrchestratedPreemption`: whether copies preempt on one worker after the other.
+    pub orchestrates_preemption: bool,
     /// Gate `MultiKueueKubeConfigPathValidation`: whether kubeconfigs that are files have to be in one directory.
     pub validates_paths: bool,
     /// `externalFrameworks`: kinds whose jobs other controllers queue, as `Kind.version.group`.
@@ -30,6 +32,7 @@ impl Default for Settings {
             worker_lost_timeout: Duration::from_seconds(15 * 60),
             gc_interval: Some(Duration::from_seconds(60)),
             dispatcher: Dispatcher::AllAtOnce,
+            orchestrates_preemption: false,
             validates_paths: true,
             external_frameworks: Vec::new(),
         }

@@ -5,12 +5,20 @@ use serde_json::{Value, json};
 use super::*;
 use crate::testing::Fixture;
 
+mod edits;
+mod preemption;
+mod sets;
+
 const NOW: Time = Time::from_seconds(1_700_000_000);
 /// What `NOW` is in objects.
 const NOW_TEXT: &str = "2023-11-14T22:13:20Z";
 
 fn key() -> WorkloadKey {
     WorkloadKey { namespace: "ns".into(), name: "job-a".into() }
+}
+
+fn named(name: &str) -> WorkloadKey {
+    WorkloadKey { namespace: "ns".into(), name: name.into() }
 }
 
 fn condition(kind: &str, at: u32) -> Value {
@@ -72,10 +80,10 @@ fn worker(workload: Option<Value>, job: Option<Value>) -> Sight {
     let mut store = WorkerStore::default();
     for (kind, object) in [(Kind::Workload, workload), (Kind::Job, job)] {
         if let Some(object) = object {
-            assert_eq!(store.put(kind, object), Some(key()));
+            assert_eq!(store.put(kind, object), [key()]);
         }
     }
-    Sight::Connected(store.copy(&key()))
+    Sight::Connected(store.copy(&key(), &[]))
 }
 
 fn planned(manager: &Fixture, workers: &[(&str, Sight)], round: Option<Time>) -> Plan {
@@ -273,7 +281,7 @@ fn without_quota_or_workload_nothing_stays_on_workers() {
     assert_eq!(store.orphans(&gone), [key()]);
     assert!(store.orphans(&manager(workload("Pending", &[]))).is_empty());
     store.remove(Kind::Job, "ns", "a", "rj");
-    assert!(store.orphans(&gone).is_empty() && store.copy(&key()).is_empty());
+    assert!(store.orphans(&gone).is_empty() && store.copy(&key(), &[]).is_empty());
 }
 
 #[test]
@@ -501,8 +509,9 @@ fn custom_kinds_are_dispatched_by_one_adapter() {
         manager.put(kind, job.clone());
         let mut store = WorkerStore::default();
         store.put(Kind::Workload, copy(&[("Admitted", 1)]));
-        let plan =
-            |store: &WorkerStore| planned(&manager, &[("one", Sight::Connected(store.copy(&key())))], None);
+        let plan = |store: &WorkerStore| {
+            planned(&manager, &[("one", Sight::Connected(store.copy(&key(), &[])))], None)
+        };
         let first = plan(&store).first;
         let Some(Step::Worker(_, Write::Create(made_as, made))) = first.first() else { panic!("{first:?}") };
         assert_eq!((*made_as, &made["kind"]), (resource, &json!(resource.kind)));

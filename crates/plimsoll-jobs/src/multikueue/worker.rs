@@ -23,6 +23,8 @@ pub struct Copy {
     pub workload: Option<Arc<Value>>,
     /// Its job, or the pods of its group.
     pub jobs: Vec<(Kind, Arc<Value>)>,
+    /// The job while it still has the name of a slice that the workload has replaced.
+    pub before: Vec<(Kind, Arc<Value>)>,
 }
 
 impl Copy {
@@ -33,7 +35,7 @@ impl Copy {
 
     /// Its job of this kind and name.
     pub(super) fn job(&self, kind: Kind, name: &str) -> Option<&Value> {
-        let mut jobs = self.jobs.iter();
+        let mut jobs = self.jobs.iter().chain(&self.before);
         jobs.find(|(of, job)| *of == kind && json::name(job) == name).map(|(_, job)| &**job)
     }
 }
@@ -106,12 +108,15 @@ impl WorkerStore {
         }
     }
 
-    /// What there is of a workload.
-    pub fn copy(&self, key: &WorkloadKey) -> Copy {
+    /// What there is of a workload; `before` are the slices that it has [replaced](super::replaced).
+    pub fn copy(&self, key: &WorkloadKey, before: &[WorkloadKey]) -> Copy {
         let get = |kind, name: &str| self.objects.get(kind, &key.namespace, name);
-        let names = self.jobs.get(key).into_iter().flatten();
-        let jobs = names.filter_map(|(kind, name)| Some((*kind, get(*kind, name)?))).collect();
-        Copy { workload: get(Kind::Workload, &key.name), jobs }
+        let jobs = |key: &WorkloadKey| -> Vec<(Kind, Arc<Value>)> {
+            let names = self.jobs.get(key).into_iter().flatten();
+            names.filter_map(|(kind, name)| Some((*kind, get(*kind, name)?))).collect()
+        };
+        let before = before.iter().flat_map(&jobs).collect();
+        Copy { workload: get(Kind::Workload, &key.name), jobs: jobs(key), before }
     }
 
     /// All workloads of which there is something.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_api::conditions::set_status_condition;
 use plimsoll_api::event::EventRecord;
+use plimsoll_api::kueue::REPLACEMENT_FOR;
 use plimsoll_api::resource::WORKLOADS;
 use plimsoll_api::{json, timestamp};
 use plimsoll_state::{Duration, Time};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::dispatch::{Nomination, nominate};
 use super::group::{Group, Together, removals};
-use super::{Copy, ORIGIN, Plan, Sight, Step, WorkloadKey, adapter, config};
+use super::{Copy, ORIGIN, Plan, Sight, Step, WorkloadKey, adapter, config, preemption};
 use crate::plan::{self, Write, patch_status};
 use crate::store::Kind;
 use crate::{Env, workload};
@@ -101,7 +102,7 @@ fn of_group(mut group: Group<'_>, clusters: &[String], round: Option<Time>) -> P
     let mut plan = match group.first_with("Admitted").map(|(cluster, ..)| cluster) {
         Some(cluster) => admitted(&group, cluster),
         None if group.state() == READY => without_worker(&group),
-        None => pending(&group, clusters, round),
+        None => gated(&group, clusters, round),
     };
     // What is removed comes before what is created in its place, which waits for the next look.
     for (cluster, writes) in std::mem::take(&mut plan.apart) {
@@ -115,12 +116,9 @@ fn is_between_slices(local: &Value) -> bool {
     let finished = json::condition(local, "Finished").filter(|c| c["status"] == "True");
     match finished {
         Some(condition) => condition["reason"] == "WorkloadSliceReplaced",
-        None => !json::is_true(local, "QuotaReserved") && json::annotation(local, REPLACES).is_some(),
+        None => !json::is_true(local, "QuotaReserved") && json::annotation(local, REPLACEMENT_FOR).is_some(),
     }
 }
-
-/// Annotation on the slice of an elastic job: the slice that it replaces.
-const REPLACES: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
 
 /// A worker's copy has finished: so does the workload, with the job's status.
 fn finished(group: &Group<'_>) -> Option<Plan> {
@@ -182,7 +180,8 @@ fn out_of_sync(group: &mut Group<'_>) -> BTreeMap<String, Vec<Write>> {
     for (cluster, copy) in &group.remotes {
         let differs = |w: &&Value| !json::deleting(w) && !same_spec(group.local, w);
         let Some(remote) = copy.workload.as_deref().filter(differs) else { continue };
-        match with_priority(group.local, remote) {
+        let in_line = with_counts(group, remote).or_else(|| with_priority(group.local, remote));
+        match in_line {
             Some(write) => drop(apart.insert((*cluster).to_owned(), vec![write])),
             None => removed.push((*cluster, copy.clone())),
         }
@@ -202,6 +201,29 @@ fn same_spec(local: &Value, remote: &Value) -> bool {
         spec
     };
     spec(local) == spec(remote)
+}
+
+/// The write that takes a copy along when its elastic job has shrunk; `None`: that is not what differs.
+fn with_counts(group: &Group<'_>, remote: &Value) -> Option<Write> {
+    let counts = |wl: &Value| -> Vec<(Value, i64)> {
+        let pod_sets = json::list(wl, &["spec", "podSets"]).iter();
+        pod_sets.map(|p| (p["name"].clone(), p["count"].as_i64().unwrap_or(1))).collect()
+    };
+    let (wanted, has) = (counts(group.local), counts(remote));
+    let shrunk = wanted.len() == has.len()
+        && wanted != has
+        && wanted.iter().zip(&has).all(|(new, old)| new.0 == old.0 && new.1 <= old.1);
+    if !(group.is_elastic() && shrunk) {
+        return None;
+    }
+    let mut new = remote.clone();
+    new["spec"] = group.local["spec"].clone();
+    // Each cluster has its own.
+    match &remote["spec"]["preemptionGates"] {
+        Value::Null => drop(json::remove(&mut new, &["spec", "preemptionGates"])),
+        gates => json::set(&mut new, &["spec", "preemptionGates"], gates.clone()),
+    }
+    plan::patch(WORKLOADS, remote, &new)
 }
 
 /// The write that gives a copy the priority of the workload; `None`: more differs, or a class of pods decides.
@@ -301,6 +323,15 @@ fn with_places(group: &Group<'_>, cluster: &str) -> Option<Value> {
     (admission != before).then_some(admission)
 }
 
+/// No copy is admitted: the next may preempt, and all clusters get theirs.
+fn gated(group: &Group<'_>, clusters: &[String], round: Option<Time>) -> Plan {
+    let (opened, wait) = preemption::open(group);
+    let mut plan = pending(group, clusters, round);
+    plan.first.extend(opened.map(|(cluster, write)| Step::Worker(cluster, write)));
+    plan.requeue_after = plan.requeue_after.into_iter().chain(wait).min();
+    plan
+}
+
 /// No copy is admitted: the dispatcher's clusters get one, the others lose theirs (Kueue
 /// `nominateAndSynchronizeWorkers`).
 fn pending(group: &Group<'_>, clusters: &[String], round: Option<Time>) -> Plan {
@@ -353,6 +384,10 @@ fn clone_for_worker(group: &Group<'_>) -> Value {
         "apiVersion": WORKLOADS.api_version, "kind": WORKLOADS.kind,
         "metadata": metadata, "spec": group.local["spec"],
     });
+    // Where the other groups of a job are, it competes with no other worker.
+    if group.env.config.multikueue.orchestrates_preemption && group.together() == Together::First {
+        preemption::close(&mut copy);
+    }
     json::remove(&mut copy, &["metadata", "labels", crate::names::JOB_UID]);
     json::set(&mut copy, &["metadata", "labels", ORIGIN], group.env.config.multikueue.origin.as_str().into());
     copy

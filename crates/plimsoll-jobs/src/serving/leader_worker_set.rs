@@ -10,8 +10,8 @@ use plimsoll_api::resource::{LEADER_WORKER_SETS, WORKLOADS};
 use serde_json::{Value, json};
 
 use super::{
-    Membership, QUEUE_LABELS, RETRY, applies, changes_queue, create, follow, group_workload, member,
-    is_dispatched, owner_uid, same_shape, suspends, sync_queue, ungate_replaced, validate_common,
+    Membership, QUEUE_LABELS, RETRY, applies, changes_queue, create, follow, group_workload, is_dispatched,
+    member, owner_uid, same_shape, suspends, sync_queue, ungate_replaced, validate_common,
 };
 use crate::custom_kind::CustomKind;
 use crate::integration::Integration;

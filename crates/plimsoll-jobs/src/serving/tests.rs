@@ -60,6 +60,31 @@ fn reserved(wl: &Value) -> Value {
 }
 
 #[test]
+fn sets_that_a_manager_has_dispatched_wait_for_its_workloads() {
+    for (kind, framework) in [(Kind::StatefulSet, config::STATEFUL_SET), (leader_worker_set::KIND, LWS)] {
+        let mut fixture = Fixture::default();
+        let mut theirs = set(1);
+        theirs["spec"]["leaderWorkerTemplate"] = json!({"size": 2, "workerTemplate": {"spec": spec("1")}});
+        let key = Key::job(framework, "ns", "db");
+        fixture.put(kind, theirs.clone());
+        let own = json::name(created(&reconcile(&key, fixture.env(NOW)))[0]).to_owned();
+        theirs["metadata"]["uid"] = json!("other");
+        theirs["metadata"]["resourceVersion"] = json!("2");
+        json::set(&mut theirs, &["metadata", "labels", names::ORIGIN], json!("multikueue"));
+        json::set(&mut theirs, &["metadata", "annotations", names::ORIGIN_UID], json!("db"));
+        fixture.put(kind, theirs);
+        assert_eq!(reconcile(&key, fixture.env(NOW)), Plan::new());
+        // It has the name that the manager's has there, and the set becomes its owner.
+        let copy = json!({"metadata": {"namespace": "ns", "name": own, "uid": "w", "resourceVersion": "1",
+            "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "other"}]},
+            "spec": {"podSets": [{"name": "main", "count": if kind == Kind::StatefulSet { 1 } else { 2 }}]}});
+        fixture.put(Kind::Workload, copy);
+        let plan = reconcile(&key, fixture.env(NOW));
+        assert!(plan.iter().all(|w| !matches!(w, Write::Delete { .. } | Write::Create(..))), "{plan:?}");
+    }
+}
+
+#[test]
 fn a_stateful_set_has_one_workload_for_all_pods() {
     let mut fixture = Fixture::default();
     let key = Key::job(config::STATEFUL_SET, "ns", "db");

@@ -45,10 +45,10 @@ impl Clusters {
         f(&mut self.by_name.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What all clusters have of a workload.
-    pub fn sights(&self, key: &WorkloadKey) -> BTreeMap<String, Sight> {
+    /// What all clusters have of a workload, and of the slices before it.
+    pub fn sights(&self, key: &WorkloadKey, before: &[WorkloadKey]) -> BTreeMap<String, Sight> {
         let sight = |cluster: &Cluster| match (cluster.lost, &cluster.connection) {
-            (None, Some(connection)) => Sight::Connected(connection.copy(key)),
+            (None, Some(connection)) => Sight::Connected(connection.copy(key, before)),
             (lost, _) => Sight::Lost { since: lost.unwrap_or_else(clock::now) },
         };
         self.with(|all| all.iter().map(|(name, cluster)| (name.clone(), sight(cluster))).collect())
@@ -88,7 +88,9 @@ impl Clusters {
 
     /// Whether it is the first time that a cluster's kubeconfig is warned of.
     fn warns(&self, name: &str) -> bool {
-        self.with(|all| all.get_mut(name).is_some_and(|cluster| !std::mem::replace(&mut cluster.warned, true)))
+        self.with(|all| {
+            all.get_mut(name).is_some_and(|cluster| !std::mem::replace(&mut cluster.warned, true))
+        })
     }
 
     /// Ends the connection to a cluster, which stays known.
@@ -200,7 +202,11 @@ async fn look(
 }
 
 /// The kubeconfig of a cluster; `None`: it is not known yet.
-fn load(cluster: &Value, clusters: &Clusters, validated: bool) -> Option<Result<Vec<u8>, (&'static str, String)>> {
+fn load(
+    cluster: &Value,
+    clusters: &Clusters,
+    validated: bool,
+) -> Option<Result<Vec<u8>, (&'static str, String)>> {
     let bad = |problem| ("BadKubeConfig", problem);
     Some(match multikueue::source(cluster) {
         ClusterSource::Secret(name) => clusters.secrets.kubeconfig(&name)?.map_err(bad),

@@ -165,9 +165,9 @@ impl Connection {
         }
     }
 
-    /// What the cluster has of a workload.
-    pub fn copy(&self, key: &WorkloadKey) -> Copy {
-        self.store(|store| store.copy(key))
+    /// What the cluster has of a workload ([`WorkerStore::copy`]).
+    pub fn copy(&self, key: &WorkloadKey, before: &[WorkloadKey]) -> Copy {
+        self.store(|store| store.copy(key, before))
     }
 
     /// Looks at the store.

@@ -62,7 +62,8 @@ async fn work(
     clusters: &Clusters,
     rounds: &Rounds,
 ) -> Result<(), Error> {
-    let sights = clusters.sights(key);
+    let before = context.cache.objects(|objects| multikueue::replaced(key, objects));
+    let sights = clusters.sights(key, &before);
     let round = lock(rounds).get(key).copied();
     let plan = context.cache.read(clock::now(), |env| multikueue::plan(key, &sights, round, env));
     let Plan { first, apart, requeue_after, round, admitted_on } = plan;

@@ -9,20 +9,20 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use plimsoll_api::json;
 use plimsoll_runtime::api::{
-    ADMISSION_CHECKS, CLUSTER_QUEUES, EVENTS, Error, JOBS, MULTIKUEUE_CLUSTERS, PODS, PatchKind, Resource, SECRETS,
-    WORKLOADS,
+    ADMISSION_CHECKS, CLUSTER_QUEUES, EVENTS, Error, JOBS, MULTIKUEUE_CLUSTERS, PODS, PatchKind, Resource,
+    SECRETS, WORKLOADS,
 };
 use serde_json::{Value, json};
 
-use crate::common::run::get;
 use crate::common::proxy::{Fault, Proxy};
+use crate::common::run::get;
 use crate::common::{Up, condition, directory, job, pod, queue};
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 const ORIGIN: &str = "kueue.x-k8s.io/multikueue-origin";
 const OWN: &str = "plimsoll-system";
 const CONFIG: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
-                      multiKueue: {workerLostTimeout: 5s, gcInterval: 1s}\nintegrations: {frameworks: [batch/job, pod]}\n";
+                      multiKueue: {workerLostTimeout: 5s, gcInterval: 1s}\nintegrations: {frameworks: [batch/job, pod, deployment, statefulset]}\n";
 
 /// A manager whose data outlive its process.
 struct Manager {
@@ -325,6 +325,20 @@ async fn pods_run_on_the_worker_and_stay_gated_here() {
             if names == ["a", "b"] { Ok(()) } else { Err(format!("{names:?}")) }
         })
         .await;
+    // So is what was deleted here.
+    for name in ["a", "b"] {
+        let ours = up.get(PODS, "team", name).await;
+        up.api.delete(PODS, "team", name, json::uid(&ours), None).await.unwrap();
+    }
+    for cluster in [up, &worker] {
+        cluster
+            .until_shown("nothing is left of the group", async |cluster| {
+                let left = [cluster.list(PODS).await, cluster.list(WORKLOADS).await].concat();
+                let of_group = |o: &Value| ["a", "b", "group"].contains(&json::name(o));
+                left.into_iter().find(of_group).map_or(Ok(()), |left| Err(left.to_string()))
+            })
+            .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -349,4 +363,47 @@ async fn a_worker_that_hangs_holds_up_nobody() {
         "they waited for the other one: {:?}",
         began.elapsed()
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stateful_set_and_a_deployment_run_on_the_worker() {
+    let worker = Up::start(&["--nodes", "1"]).await;
+    worker.apply(&queue(4)).await;
+    let manager = Manager::start().await;
+    manager.dispatch_to(&[("one", &worker.kubeconfig)]).await;
+    let up = manager.up();
+    for (kind, name) in [("StatefulSet", "db"), ("Deployment", "web")] {
+        let labels = json!({"app": name});
+        let mut spec = pod("p", &json!({}), 3600)["spec"].clone();
+        spec["restartPolicy"] = "Always".into();
+        let template = json!({"metadata": {"labels": labels}, "spec": spec});
+        up.create(&json!({"apiVersion": "apps/v1", "kind": kind,
+            "metadata": {"namespace": "team", "name": name, "labels": {QUEUE: "main"}},
+            "spec": {"replicas": 2, "serviceName": name, "selector": {"matchLabels": labels}, "template": template}}))
+            .await
+            .unwrap();
+    }
+    let running = async |app: &str| {
+        let pods = worker.list(PODS).await;
+        pods.iter().filter(|p| json::label(p, "app") == app && p["status"]["phase"] == "Running").count()
+    };
+    worker
+        .until_shown("all their pods run on the worker", async |_| {
+            let both = (running("db").await, running("web").await);
+            if both == (2, 2) { Ok(()) } else { Err(format!("{both:?}")) }
+        })
+        .await;
+    assert!(up.list(PODS).await.iter().all(|p| p["spec"]["nodeName"].is_null()), "none of them is here");
+    let theirs = worker.get(STATEFUL_SETS, "team", "db").await;
+    let ours = up.get(STATEFUL_SETS, "team", "db").await;
+    assert_eq!(json::annotation(&theirs, "kueue.x-k8s.io/multikueue-origin-uid"), Some(json::uid(&ours)));
+    up.api.delete(STATEFUL_SETS, "team", "db", json::uid(&ours), None).await.unwrap();
+    worker
+        .until_shown("nothing is left of the set", async |worker| {
+            let left =
+                [worker.list(STATEFUL_SETS).await, worker.list(PODS).await, worker.list(WORKLOADS).await];
+            let of_set = |o: &Value| json::name(o).contains("db");
+            left.concat().into_iter().find(of_set).map_or(Ok(()), |left| Err(left.to_string()))
+        })
+        .await;
 }
