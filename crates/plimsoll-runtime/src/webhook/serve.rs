@@ -33,10 +33,13 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 /// registrations through a watch, which may be late.
 const GRACE: Duration = Duration::from_secs(5);
 /// What the webhooks look up.
-const WATCHED: [(Resource, Kind); 5] = [
+const WATCHED: [(Resource, Kind); 7] = [
     (api::NAMESPACES, Kind::Namespace),
     (api::JOBS, Kind::Job),
     (api::LOCAL_QUEUES, Kind::LocalQueue),
+    // Whether a queue dispatches its jobs decides who manages them.
+    (api::CLUSTER_QUEUES, Kind::ClusterQueue),
+    (api::ADMISSION_CHECKS, Kind::AdmissionCheck),
     (api::WORKLOAD_PRIORITY_CLASSES, Kind::WorkloadPriorityClass),
     (api::JOB_KINDS, Kind::JobKind),
 ];

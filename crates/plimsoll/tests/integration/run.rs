@@ -170,6 +170,25 @@ async fn webhooks_are_served_registered_and_asked() {
         refused.to_string().contains("admission webhook \"vpod.kb.io\" denied the request: "),
         "{refused}"
     );
+    // A queue with a check of MultiKueue: its jobs are managed by that.
+    for object in [
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "elsewhere"},
+            "spec": {"controllerName": "kueue.x-k8s.io/multikueue"}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "dispatching"},
+            "spec": {"namespaceSelector": {}, "admissionChecksStrategy": {"admissionChecks": [{"name": "elsewhere"}]}}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
+            "metadata": {"name": "dispatching", "namespace": "team"}, "spec": {"clusterQueue": "dispatching"}}),
+    ] {
+        up.create(&object).await.unwrap();
+    }
+    up.until("jobs of the queue are managed by MultiKueue", async |up| {
+        let body = job("elsewhere", &json!({QUEUE: "dispatching"}), 1, 1);
+        let made = up.create(&body).await.ok()?;
+        let managed = made["spec"]["managedBy"] == "kueue.x-k8s.io/multikueue";
+        up.api.delete(JOBS, "team", "elsewhere", json::uid(&made), None).await.unwrap();
+        managed.then_some(())
+    })
+    .await;
     assert_eq!(run.terminate(), Some(0), "{}", run.log());
     // Nobody answers any more, and Fail is the policy: jobs and pods are refused rather than let through.
     let refused = up.create(&job("late", &json!({QUEUE: "main"}), 1, 1)).await.unwrap_err();
