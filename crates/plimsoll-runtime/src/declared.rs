@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_client::discovery;
-use plimsoll_jobs::CustomKind;
 use plimsoll_jobs::declaration::Declared;
+use plimsoll_jobs::{Config, CustomKind};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
@@ -55,9 +55,10 @@ pub async fn run(
 }
 
 /// Finds the resources of `integrations.externalFrameworks` (`Kind.version.group`), which name only kinds, as soon as the
-/// cluster serves them.
+/// cluster serves them. A kind that an integration queues is that integration's, whatever its name is here.
 pub async fn discover(api: Api, cache: Cache, names: Vec<String>, stop: CancellationToken) {
     let mut missing = names;
+    missing.retain(|name| !is_built_in(name, cache.config()));
     loop {
         let mut left = Vec::new();
         for name in missing {
@@ -79,9 +80,22 @@ pub async fn discover(api: Api, cache: Cache, names: Vec<String>, stop: Cancella
     }
 }
 
-async fn find(api: &Api, name: &str) -> Option<Declared> {
+/// Kind, version and group of a name.
+fn parts(name: &str) -> Option<(&str, &str, &str)> {
     let (kind, rest) = name.split_once('.')?;
     let (version, group) = rest.split_once('.')?;
+    Some((kind, version, group))
+}
+
+fn is_built_in(name: &str, config: &Config) -> bool {
+    let custom = parts(name).and_then(|(kind, version, group)| {
+        CustomKind::of_kind(&format!("{group}/{version}"), kind).filter(|custom| custom.has_jobs())
+    });
+    custom.is_some_and(|custom| config.has_framework(custom.framework()))
+}
+
+async fn find(api: &Api, name: &str) -> Option<Declared> {
+    let (kind, version, group) = parts(name)?;
     let plural = discovery::plural_of(api, &format!("{group}/{version}"), kind).await.ok()??;
     Some(Declared {
         group: group.to_owned(),
@@ -89,4 +103,24 @@ async fn find(api: &Api, name: &str) -> Option<Declared> {
         plural,
         kind: kind.to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_integrations_are_not_declared_again() {
+        let mut config = Config::default();
+        for (name, want) in [
+            ("RayCluster.v1.ray.io", true),
+            ("RayCluster.v1.example.com", false),
+            ("Train.v1.example.com", false),
+            ("RayCluster", false),
+        ] {
+            assert_eq!(is_built_in(name, &config), want, "{name}");
+        }
+        config.frameworks.remove("ray.io/raycluster");
+        assert!(!is_built_in("RayCluster.v1.ray.io", &config));
+    }
 }
