@@ -254,6 +254,11 @@ fn a_workload_finishes_with_its_copy_and_then_loses_it() {
         message,
         "Remote workload on worker cluster \"one\" is out of sync with its user job, resetting for re-dispatch, Previously: \"Ready\""
     );
+    let told = plan.first.iter().find_map(|step| match step {
+        Step::Manager(Write::Event(event)) => Some(event.message.as_str()),
+        _ => None,
+    });
+    assert_eq!(told, Some(message.as_str()));
 }
 
 #[test]

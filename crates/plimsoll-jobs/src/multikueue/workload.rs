@@ -397,15 +397,19 @@ fn clone_for_worker(group: &Group<'_>) -> Value {
 fn retry(group: &Group<'_>, message: &str, warns: bool) -> Plan {
     let mut plan = Plan::manager(set_check(group.local, group.row, RETRY, message, group.env.now));
     if warns {
-        plan.first.push(Step::Manager(event(group.local, true, message)));
+        plan.first.push(Step::Manager(event(group.local, true, &with_state(message, group.row))));
     }
     plan
 }
 
 /// Sets the state of the check, and says in its message what it was before (Kueue `updateACS`).
 fn set_check(local: &Value, row: &Value, state: &str, message: &str, now: Time) -> Option<Write> {
-    let message = format!("{message}, Previously: {:?}", json::text(row, &["state"]));
-    set_row(local, row, state, &message, now)
+    set_row(local, row, state, &with_state(message, row), now)
+}
+
+/// The message with the state that the check leaves.
+fn with_state(message: &str, row: &Value) -> String {
+    format!("{message}, Previously: {:?}", json::text(row, &["state"]))
 }
 
 fn set_row(local: &Value, row: &Value, state: &str, message: &str, now: Time) -> Option<Write> {

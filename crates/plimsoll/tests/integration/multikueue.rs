@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use plimsoll_api::json;
 use plimsoll_runtime::api::{
     ADMISSION_CHECKS, CLUSTER_QUEUES, EVENTS, Error, JOBS, MULTIKUEUE_CLUSTERS, PODS, PatchKind, Resource,
-    SECRETS, WORKLOADS,
+    SECRETS, STATEFUL_SETS, WORKLOADS,
 };
 use serde_json::{Value, json};
 
