@@ -1,6 +1,7 @@
 //! The kubeconfig of a worker cluster: where it may be, and what may be in it (Kueue `multikueuecluster.go`,
 //! `validateKubeConfigPath` and `validateKubeconfig`).
 
+use std::io::{Error, ErrorKind};
 use std::net::IpAddr;
 use std::path::{Component, Path, PathBuf};
 
@@ -16,7 +17,16 @@ const NOT_ALLOWED: &str = "kubeconfig path is not under the allowed prefix";
 /// Why it can't be used.
 pub fn read(path: &str, validated: bool) -> Result<Vec<u8>, String> {
     let file = if validated { in_directory(path, Path::new(DIRECTORY))? } else { PathBuf::from(path) };
-    std::fs::read(&file).map_err(|e| format!("open {}: {e}", file.display()))
+    std::fs::read(&file).map_err(|e| format!("open {}: {}", file.display(), words(&e)))
+}
+
+/// An error in Go's words, which Kueue's messages end with.
+fn words(error: &Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "no such file or directory".to_owned(),
+        ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 /// The file behind all links, which is in the directory.
@@ -39,8 +49,9 @@ fn in_directory(path: &str, directory: &Path) -> Result<PathBuf, String> {
         )
     };
     let directory = std::fs::canonicalize(directory).map_err(|_| not_under(named))?;
-    let file = std::fs::canonicalize(named)
-        .map_err(|e| format!("cannot resolve kubeconfig path symlinks: {}: {e}", named.display()))?;
+    let file = std::fs::canonicalize(named).map_err(|e| {
+        format!("cannot resolve kubeconfig path symlinks: lstat {}: {}", named.display(), words(&e))
+    })?;
     if file.starts_with(&directory) { Ok(file) } else { Err(not_under(&file)) }
 }
 
@@ -183,6 +194,9 @@ mod tests {
         assert!(within("allowed/missing").unwrap_err().starts_with("cannot resolve"));
         assert!(in_directory("a", &allowed).unwrap_err().ends_with("path must be absolute"));
         assert!(in_directory("/a", &base.join("none")).unwrap_err().starts_with(NOT_ALLOWED));
+        let missing = base.join("missing").display().to_string();
+        let told = read(&missing, false).unwrap_err();
+        assert_eq!(told, format!("open {missing}: no such file or directory"));
         std::fs::remove_dir_all(base).unwrap();
     }
 }
