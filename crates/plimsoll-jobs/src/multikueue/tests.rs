@@ -191,6 +191,12 @@ fn the_first_worker_that_admits_its_copy_gets_the_job() {
     let status = json!({"clusterName": "two", "admissionChecks": [{"name": "mk", "state": "Ready",
         "message": "The workload was admitted on \"two\"", "lastTransitionTime": NOW_TEXT}]});
     assert_eq!(patches(&plan), [("Workload", status)]);
+    assert_eq!(plan.admitted_on.as_deref(), Some("two"));
+    // The name of the cluster is kept; it is no other admission.
+    let nameless = self::manager(workload("Ready", &["QuotaReserved", "Admitted"]));
+    let again = planned(&nameless, &workers, None);
+    assert_eq!(patches(&again)[0].1["clusterName"], "two");
+    assert_eq!(again.admitted_on, None);
     let Some(Step::Worker(_, Write::Create(JOBS, made))) = plan.first.first() else { panic!("{plan:?}") };
     assert_eq!(
         *made,
