@@ -39,14 +39,17 @@ pub(super) struct Group<'a> {
 
 impl<'a> Group<'a> {
     /// The cluster whose copy has had this condition for the longest time, and the condition (Kueue
-    /// `bestMatchByCondition`).
+    /// `bestMatchByCondition`). The cluster that was chosen comes before all others: times are whole seconds, and its job must
+    /// not be removed for a copy that was admitted within the same one.
     pub fn first_with(&self, kind: &str) -> Option<(&'a str, &Value, &Value)> {
         let copies = self.remotes.iter().filter_map(|(cluster, copy)| {
             let workload = copy.workload.as_deref()?;
             let condition = json::condition(workload, kind).filter(|c| c["status"] == "True")?;
             Some((*cluster, workload, condition))
         });
-        copies.min_by_key(|(_, _, condition)| json::text(condition, &["lastTransitionTime"]))
+        copies.min_by_key(|(cluster, _, condition)| {
+            (*cluster != self.cluster(), json::text(condition, &["lastTransitionTime"]))
+        })
     }
 
     /// Whether a condition of the manager's workload is `True`.

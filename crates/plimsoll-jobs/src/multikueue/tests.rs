@@ -192,6 +192,14 @@ fn the_first_worker_that_admits_its_copy_gets_the_job() {
         "message": "The workload was admitted on \"two\"", "lastTransitionTime": NOW_TEXT}]});
     assert_eq!(patches(&plan), [("Workload", status)]);
     assert_eq!(plan.admitted_on.as_deref(), Some("two"));
+    // Another one that is admitted in the same second changes nothing.
+    let mut chosen = workload("Ready", &["QuotaReserved", "Admitted"]);
+    chosen["status"]["clusterName"] = json!("two");
+    let both = [
+        ("one", worker(Some(copy(&[("Admitted", 5)])), None)),
+        ("two", worker(Some(copy(&[("Admitted", 5)])), Some(remote_job(&json!({}))))),
+    ];
+    assert_eq!(remote(&planned(&self::manager(chosen), &both, None)), removed("one"));
     // The name of the cluster is kept; it is no other admission.
     let nameless = self::manager(workload("Ready", &["QuotaReserved", "Admitted"]));
     let again = planned(&nameless, &workers, None);
@@ -334,6 +342,12 @@ fn evictions_go_both_ways() {
     let workers = [("one", worker(Some(copy(&[("Admitted", 1)])), Some(remote_job(&running))))];
     let plan = planned(&manager(evicted.clone()), &workers, None);
     assert_eq!(remote(&plan), ["one: patch Workload status"]);
+    // What the worker makes of that is no other copy.
+    let mut deactivated = copy(&[("Admitted", 1), ("DeactivationTarget", 2)]);
+    deactivated["spec"]["active"] = json!(false);
+    let workers = [("one", worker(Some(deactivated), Some(remote_job(&running))))];
+    let plan = planned(&manager(evicted.clone()), &workers, None);
+    assert!(plan.apart.is_empty(), "{plan:?}");
     // Then the job has stopped.
     let mut manager = manager(evicted);
     let mut ours = job();

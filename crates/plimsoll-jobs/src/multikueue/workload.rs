@@ -98,7 +98,8 @@ fn of_group(mut group: Group<'_>, clusters: &[String], round: Option<Time>) -> P
     if let Some(plan) = evicted(&group) {
         return plan;
     }
-    let mut apart = out_of_sync(&mut group);
+    // The copy of an evicted workload is deactivated before it is evicted, too: it is no other copy for that.
+    let mut apart = if group.has("Evicted") { BTreeMap::new() } else { out_of_sync(&mut group) };
     let mut plan = match group.first_with("Admitted").map(|(cluster, ..)| cluster) {
         Some(cluster) => admitted(&group, cluster),
         None if group.state() == READY => without_worker(&group),
