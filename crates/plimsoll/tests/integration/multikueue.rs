@@ -325,20 +325,6 @@ async fn pods_run_on_the_worker_and_stay_gated_here() {
             if names == ["a", "b"] { Ok(()) } else { Err(format!("{names:?}")) }
         })
         .await;
-    // So is what was deleted here.
-    for name in ["a", "b"] {
-        let ours = up.get(PODS, "team", name).await;
-        up.api.delete(PODS, "team", name, json::uid(&ours), None).await.unwrap();
-    }
-    for cluster in [up, &worker] {
-        cluster
-            .until_shown("nothing is left of the group", async |cluster| {
-                let left = [cluster.list(PODS).await, cluster.list(WORKLOADS).await].concat();
-                let of_group = |o: &Value| ["a", "b", "group"].contains(&json::name(o));
-                left.into_iter().find(of_group).map_or(Ok(()), |left| Err(left.to_string()))
-            })
-            .await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
