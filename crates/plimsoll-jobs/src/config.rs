@@ -52,6 +52,8 @@ pub struct Config {
     pub clean_up_provisioning_requests: bool,
     /// Gate `FailureRecoveryPolicy`.
     pub failure_recovery: bool,
+    /// Gate `ConcurrentAdmission`.
+    pub concurrent_admission: bool,
     /// `objectRetentionPolicies.workloads.afterFinished`; `None`: kept.
     pub retain_after_finished: Option<Duration>,
     /// `objectRetentionPolicies.workloads.afterDeactivatedByKueue`; `None`: kept.
@@ -85,6 +87,7 @@ impl Default for Config {
             priority_boost: false,
             clean_up_provisioning_requests: true,
             failure_recovery: false,
+            concurrent_admission: false,
             retain_after_finished: None,
             retain_after_deactivated: None,
             multikueue: MultiKueue::default(),

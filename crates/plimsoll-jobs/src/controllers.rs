@@ -9,8 +9,8 @@ use crate::plan::Plan;
 use crate::pod_view::{awaits_forceful_deletion, workload_of};
 use crate::store::{Kind, ObjectStore};
 use crate::{
-    Env, failure_recovery, finalizer, integrations, job_kind, kinds, multikueue, names, orphan, pod,
-    priority_class, provisioning, retention, serving, topology_ungater,
+    Env, concurrent_admission, failure_recovery, finalizer, integrations, job_kind, kinds, multikueue, names,
+    orphan, pod, priority_class, provisioning, retention, serving, topology_ungater,
 };
 
 /// The keys that a deleted object concerns: `old` is its last seen state, unless the caller did not keep it or another object
@@ -47,6 +47,7 @@ pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<Key> {
     keys.extend(finalizer::affected(objects, kind, object));
     keys.extend(provisioning::affected(objects, kind, object));
     keys.extend(multikueue::affected_checks(objects, kind, object));
+    keys.extend(concurrent_admission::affected(objects, kind, object));
     keys
 }
 
@@ -89,6 +90,15 @@ fn of_workload(wl: &Value, objects: &ObjectStore) -> Vec<Key> {
     };
     push_if(retention::concerns(wl), Key::Retention);
     push_if(orphan::concerns(wl), Key::Orphan);
+    if concurrent_admission::is_variant(wl) {
+        // It has the labels and annotations of its parent, whose pods are not its own.
+        return keys;
+    }
+    let mut push_if = |concerned: bool, key: fn(String, String) -> Key| {
+        if concerned {
+            keys.push(key(namespace.to_owned(), name.to_owned()));
+        }
+    };
     push_if(topology_ungater::concerns(wl), Key::Topology);
     if json::annotation(wl, names::IS_GROUP) == Some("true") {
         keys.push(Key::PodGroup(namespace.to_owned(), name.to_owned()));
@@ -131,6 +141,7 @@ pub fn reconcile(key: &Key, env: Env<'_>) -> Plan {
         Key::Retention(namespace, name) => retention::plan(namespace, name, env),
         Key::TerminatingPod(namespace, name) => failure_recovery::plan(namespace, name, env),
         Key::Orphan(namespace, name) => orphan::plan(namespace, name, env),
+        Key::Variants(namespace, name) => concurrent_admission::plan(namespace, name, env),
         Key::Provisioning(namespace, name) => provisioning::plan(namespace, name, env),
         Key::AdmissionCheck(name) => {
             let plan = finalizer::admission_check(env.objects, name);

@@ -23,6 +23,8 @@ pub enum Key {
     TerminatingPod(String, String),
     /// A workload without an owner: namespace, name.
     Orphan(String, String),
+    /// A workload that is admitted by variants: namespace, name.
+    Variants(String, String),
     /// A workload with admission checks, for its provisioning requests: namespace, name.
     Provisioning(String, String),
     /// A JobKind, for its finalizer and its conditions.

@@ -11,6 +11,7 @@
 
 mod ancestors;
 mod check_parameters;
+mod concurrent_admission;
 pub mod config;
 pub mod controllers;
 pub mod custom_kind;

@@ -41,6 +41,7 @@ pub(crate) struct AccountedState {
     incomplete: bool,
     /// Whether its integration keeps it back.
     on_hold: bool,
+    has_variants: bool,
 }
 
 fn fingerprint(c: &Condition) -> u64 {
@@ -61,6 +62,7 @@ impl AccountedState {
             gated: wl.obj.has_closed_gate(),
             incomplete: s.is_true(cond::WAITING_FOR_REPLACEMENT_PODS),
             on_hold: is_on_hold(&wl.obj),
+            has_variants: wl.obj.has_variants,
         }
     }
 }
@@ -69,6 +71,7 @@ impl AccountedState {
 pub(crate) fn is_admissible(wl: &Workload) -> bool {
     wl.admission_gated_by.is_empty()
         && wl.active
+        && !wl.has_variants
         && Phase::of(&wl.status) == Phase::Pending
         && !is_on_hold(wl)
         && !wl.status.is_true(cond::WAITING_FOR_REPLACEMENT_PODS)
@@ -78,12 +81,15 @@ impl WorkloadInfo {
     /// Whether quota has to be charged: for a reservation as soon as it is asked for, and until the API is
     /// known to have taken it back. A release that was only asked for may still fail, also one that was asked for
     /// while the reservation is on its way, and may be there already. As in Kueue, what a
-    /// deactivated workload holds is free at once.
+    /// deactivated workload holds is free at once. A workload with variants is charged what these hold.
     pub(crate) fn must_hold(&self) -> bool {
         let holds = |s: &WorkloadStatus| Phase::of(s).holds_quota() && s.admission.is_some();
         let shown = self.obj.shown();
         let finished = Phase::of(shown) == Phase::Finished;
-        self.obj.active && !finished && (holds(&self.obj.status) || holds(shown) || self.obj.is_reserving())
+        self.obj.active
+            && !self.obj.has_variants
+            && !finished
+            && (holds(&self.obj.status) || holds(shown) || self.obj.is_reserving())
     }
 
     /// The status that says what quota is charged for: as it is to be or, where a release is on its way, as the API shows it.
@@ -300,7 +306,8 @@ impl Queueing {
             && is_admissible(&wl.obj)
             && wl.devices().is_ok()
             && Self::depends_on_nothing(wl)
-            && !self.outside_run_window(wl);
+            && !self.outside_run_window(wl)
+            && !self.is_parent_to_be(wl);
         lq.cq.filter(|&c| may && self.cq(c).spec.is_some())
     }
 

@@ -5,6 +5,8 @@ use super::cond;
 use super::model::{Admission, AdmissionCheckState, CheckState, Condition, EvictionCount, WorkloadStatus};
 use plimsoll_state::time::Time;
 
+/// Reason of the eviction of a variant for a sibling with a more favorable flavor.
+pub(crate) const FLAVOR_MIGRATION: &str = "FlavorMigration";
 /// Longest message of a condition, in bytes.
 const MESSAGE_LIMIT: usize = 32 * 1024;
 
@@ -138,7 +140,8 @@ impl Edit<'_> {
             return false;
         }
         let (reason, message) = (evicted.reason.clone(), evicted.message.clone());
-        let again = reason == "Preempted" || reason == "NodeFailures" || reason == super::OUTSIDE;
+        // In Kueue a variant is never queued again once it had to leave for a sibling. Here the sibling goes first.
+        let again = ["Preempted", "NodeFailures", FLAVOR_MIGRATION, super::OUTSIDE].contains(&&*reason);
         self.set(cond::REQUEUED, again && !ended, &reason, &message);
         self.unset_reservation(explicit_status, "PendingEvaluation", &message);
         true

@@ -263,8 +263,10 @@ pub struct Gates {
     pub elastic_jobs: bool,
     /// `PriorityBoost`.
     pub priority_boost: bool,
-    /// `MultiKueueOrchestratedPreemption`: preemption gates count.
+    /// `MultiKueueOrchestratedPreemption`: preemption gates count, and each has a state.
     pub preemption_gates: bool,
+    /// `ConcurrentAdmission`: variants and their preemption gates count.
+    pub concurrent_admission: bool,
     /// `KueueDRAIntegration`: claims for devices count.
     pub device_quota: bool,
     /// `KueueDRARejectWorkloadsWhenDRADisabled`: with claims and without that, workloads wait.
@@ -306,6 +308,7 @@ impl Default for Gates {
             elastic_jobs: true,
             priority_boost: false,
             preemption_gates: false,
+            concurrent_admission: false,
             device_quota: true,
             device_refusal: true,
             device_extended: true,

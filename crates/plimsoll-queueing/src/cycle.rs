@@ -13,6 +13,7 @@ mod commit;
 mod dry_runs;
 mod entry;
 mod joint;
+mod migrate;
 mod nominate;
 mod order;
 mod overtake;
@@ -260,7 +261,7 @@ impl<'a> Cycle<'a> {
 
     /// Decides about one entry, after those before it.
     fn process(&mut self, e: &mut Entry) {
-        if self.waits_for_others(e) {
+        if self.waits_for_others(e) || self.yields_to_sibling(e) {
             return;
         }
         let fits = self.refresh(e);
@@ -288,6 +289,9 @@ impl<'a> Cycle<'a> {
         }
         if !fits || (e.mode() == Mode::Fit && !self.fits_beside_victims(e)) {
             e.skip(keep, entry::NO_LONGER_FITS);
+            return;
+        }
+        if self.migrates(e) {
             return;
         }
         if e.mode() == Mode::Fit

@@ -24,6 +24,7 @@ mod amount;
 mod answers;
 mod bounded;
 mod check;
+mod concurrent_admission;
 pub mod cond;
 mod conditions;
 mod config;
@@ -84,8 +85,8 @@ pub use joint::NodeReservations;
 pub use metrics::{MetricFamily, MetricKind, MetricSample, MetricValue};
 pub use model::{
     Admission, AdmissionCheck, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort,
-    Condition, Delayed, Dependency, EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas,
-    LimitRange, LimitRangeItem, LocalQueue, Outcome, PodSet, PodSetAssignment, PodSetUpdate,
+    Condition, Delayed, Dependency, EvictionCount, FlavorFungibility, FlavorMigration, FlavorPreference,
+    FlavorQuotas, LimitRange, LimitRangeItem, LocalQueue, Outcome, PodSet, PodSetAssignment, PodSetUpdate,
     PreemptionGateState, PreemptionPolicy, PreemptionRules, QueueingStrategy, ReclaimablePod, RequeueState,
     ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, TargetKind, Topology, TopologyAssignment,
     TopologyRequest, Workload, WorkloadKey, WorkloadStatus,

@@ -131,6 +131,15 @@ pub struct PreemptionRules {
     pub borrow_within_cohort: BorrowWithinCohort,
 }
 
+/// How workloads that are admitted by variants move between flavors (`spec.concurrentAdmissionPolicy.migration`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlavorMigration {
+    /// `mode: RetainFirstAdmission`; default `TryPreferredFlavors`.
+    pub retains_first: bool,
+    /// The last of the flavors to which an admitted workload moves; `None`: every one that is before its own.
+    pub last_acceptable: Option<String>,
+}
+
 /// A ClusterQueue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterQueue {
@@ -160,6 +169,8 @@ pub struct ClusterQueue {
     pub fair_weight_nano: i64,
     /// `admissionMode: UsageBasedAdmissionFairSharing`.
     pub admission_fair_sharing: bool,
+    /// `spec.concurrentAdmissionPolicy`: workloads are admitted by variants.
+    pub concurrent_admission: Option<FlavorMigration>,
     /// Labels of the object.
     pub labels: StringMap,
     /// Whether deletion has been asked for.

@@ -48,6 +48,8 @@ pub(crate) struct SchedulingHash {
     pub(crate) priority: i64,
     /// The slice it is to replace: it needs only the difference.
     pub(crate) replaces: Option<WorkloadKey>,
+    /// The flavors that a variant may get.
+    pub(crate) allowed_flavors: Option<Vec<String>>,
     /// Why a rule of the configuration keeps it from being admitted.
     pub(crate) veto: Option<String>,
     /// In which order rules of the configuration have flavors tried.

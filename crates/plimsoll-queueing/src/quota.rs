@@ -52,7 +52,8 @@ impl Queueing {
 
     /// Reserves what the workload's admission says, if it has one.
     pub(crate) fn hold(&mut self, id: WorkloadId) {
-        let Some(status) = self.wl(id).and_then(WorkloadInfo::status_held) else { return };
+        let wl = self.wl(id).filter(|w| !w.obj.has_variants);
+        let Some(status) = wl.and_then(WorkloadInfo::status_held) else { return };
         let Some(name) = status.admission.as_ref().map(|a| a.cluster_queue.clone()) else { return };
         let admitted = status.is_true(cond::ADMITTED);
         let since = status.condition(cond::QUOTA_RESERVED).map_or_else(Time::default, |c| c.transition);

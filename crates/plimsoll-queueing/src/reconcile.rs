@@ -285,7 +285,8 @@ impl Queueing {
 
     /// Syncs the list of admission checks (Kueue `AdmissionChecksForWorkload`); whether a write was made.
     fn reconcile_checks(&mut self, id: WorkloadId, now: Time) -> bool {
-        let Some(wl) = self.wl(id) else { return true };
+        // The checks are those of its variants (Kueue `reconcileSyncAdmissionChecks`).
+        let Some(wl) = self.wl(id).filter(|w| !w.obj.has_variants) else { return false };
         // One whose queue was changed while it got its quota is compared with the checks of the ClusterQueue that gave it.
         let cq = self.reserved_in(wl).or(self.lq(wl.lq()).cq);
         let Some(cq) = cq.filter(|&c| self.cq(c).spec.is_some()) else { return false };

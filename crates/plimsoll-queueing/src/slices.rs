@@ -322,8 +322,13 @@ impl Queueing {
         if !gates.priority_boost {
             w.priority_boost = 0;
         }
-        if !gates.preemption_gates {
+        if !gates.preemption_gates && !gates.concurrent_admission {
             w.preemption_gates.clear();
+        }
+        if !gates.concurrent_admission {
+            w.has_variants = false;
+            w.variant_of.clear();
+            w.allowed_flavors = None;
         }
     }
 }

@@ -346,6 +346,7 @@ fn queueing(text: &str, pods: bool, modules: &Modules) -> anyhow::Result<Queuein
         priority_boost: read.queueing.gates.priority_boost,
         clean_up_provisioning_requests: read.gates.is_on("CleanupProvisioningRequestsOnEviction"),
         failure_recovery: read.gates.is_on("FailureRecoveryPolicy"),
+        concurrent_admission: read.queueing.gates.concurrent_admission,
         retain_after_finished: read.delete_finished_after,
         retain_after_deactivated: read.delete_deactivated_after,
         multikueue: dispatching(read.namespace, read.multikueue, &read.gates),

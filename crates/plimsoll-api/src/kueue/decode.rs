@@ -12,6 +12,7 @@ use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::{Resources, StringMap};
 use serde_json::Value;
 
+use super::variants;
 use crate::convert::{ConvertError, Result, bad, label_selector_from_value, pod_spec_from_value, time};
 use crate::convert::{taint_from_value, toleration_from_value};
 use crate::quantity::Quantity;
@@ -168,6 +169,7 @@ pub fn cluster_queue(object: &Value) -> Outcome<ClusterQueue> {
         stop_policy: stop_policy(object),
         admission_checks: checks.collect(),
         fair_weight_nano: weight(object)?,
+        concurrent_admission: variants::flavor_migration(&spec["concurrentAdmissionPolicy"]),
         admission_fair_sharing: spec["admissionScope"]["admissionMode"] == "UsageBasedAdmissionFairSharing",
         labels: strings(&object["metadata"]["labels"]),
         metric_labels: Vec::new(),
@@ -269,6 +271,9 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
         priority: int32(spec, "priority").unwrap_or(0),
         priority_boost: text(&meta["annotations"], PRIORITY_BOOST).parse().unwrap_or(0),
         replaces: replaces(&meta["annotations"]),
+        has_variants: variants::is_parent(meta),
+        variant_of: variants::parent_uid(meta).to_owned(),
+        allowed_flavors: variants::allowed_flavors(meta),
         preemption_gates: list(spec, "preemptionGates").iter().map(|g| text(g, "name")).collect(),
         priority_class: text(&spec["priorityClassRef"], "name"),
         queue: text(spec, "queueName"),

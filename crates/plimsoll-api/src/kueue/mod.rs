@@ -8,6 +8,7 @@ mod dispatcher;
 mod events;
 mod names;
 mod status;
+pub mod variants;
 
 pub use decode::{
     PRIORITY_BOOST, REPLACEMENT_FOR, cluster_queue, cohort, local_queue, resource_flavor,
@@ -17,7 +18,7 @@ pub(crate) use depends::is_name;
 pub use depends::{DEPENDS_ON, depends_on};
 pub use dispatcher::Dispatcher;
 pub use events::{add_metric_labels, delete_event, upsert_event};
-pub use names::{limited_name, role_hash, workload_name, workload_name_with};
+pub use names::{limited_name, role_hash, variant_name, workload_name, workload_name_with};
 pub use status::{
     admission, admits_unready, amount, cluster_queue_status, contradicts_admission, local_queue_status,
     reserves_for_another_spec, workload_status_patch,

@@ -28,7 +28,19 @@ pub fn workload_name(kind: &str, group: &str, name: &str, uid: &str) -> String {
 
 /// [`workload_name`] with something more in the hash, if not empty; elastic jobs use their generation.
 pub fn workload_name_with(kind: &str, group: &str, name: &str, uid: &str, extra: &str) -> String {
-    let mut prefix = format!("{}-{name}", kind.to_lowercase());
+    with_hash(format!("{}-{name}", kind.to_lowercase()), (kind, group, name, uid), extra)
+}
+
+/// Name of the variant of a workload for a flavor: `<name without its hash>-variant-<flavor>-<hash>` (Kueue
+/// `GetWorkloadNameForVariant`). `parent`: kind, group, name and UID of the workload.
+pub fn variant_name(parent: (&str, &str, &str, &str), flavor: &str) -> String {
+    let (_, _, name, _) = parent;
+    let base = name.rsplit_once('-').map_or(name, |(base, _)| base);
+    with_hash(format!("{base}-variant-{flavor}"), parent, flavor)
+}
+
+fn with_hash(mut prefix: String, owner: (&str, &str, &str, &str), extra: &str) -> String {
+    let (kind, group, name, uid) = owner;
     let mut end = prefix.len().min(LONGEST - 1 - HASH);
     while !prefix.is_char_boundary(end) {
         end -= 1;

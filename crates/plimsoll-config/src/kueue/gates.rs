@@ -97,7 +97,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("ShortWorkloadNames", false, Fixed),
     ("FastQuotaReleaseInPodIntegration", false, Fixed),
     ("RejectUpdatesToCQWithInvalidOnFlavors", false, Fixed),
-    ("ConcurrentAdmission", false, Fixed),
+    ("ConcurrentAdmission", false, Works),
     ("TASRespectNodeAffinityPreferred", false, Works),
     ("MultiKueueManagerQuotaAutomation", false, Fixed),
     ("KueueDRAIntegrationConsumableCapacity", false, Works),
@@ -199,6 +199,7 @@ fn set_engine(gates: &mut Gates, name: &str, on: bool) {
     match name {
         "ElasticJobsViaWorkloadSlices" => gates.elastic_jobs = on,
         "PriorityBoost" => gates.priority_boost = on,
+        "ConcurrentAdmission" => gates.concurrent_admission = on,
         "MultiKueueOrchestratedPreemption" => gates.preemption_gates = on,
         "FairSharingPreemptWithinNominal" => gates.fair_preempt_within_nominal = on,
         "FairSharingPrioritizeNonBorrowing" => gates.fair_prioritize_non_borrowing = on,
@@ -252,7 +253,7 @@ mod tests {
         assert!(!off.engine().partial_admission);
         let table = [
             (set(&[("NoSuchGate", true)]), "unrecognized feature gate: NoSuchGate"),
-            (set(&[("ConcurrentAdmission", true)]), "is not supported by Plimsoll"),
+            (set(&[("ShortWorkloadNames", true)]), "is not supported by Plimsoll"),
             (set(&[("TLSOptions", false)]), "feature is locked to true"),
             (
                 set(&[("TopologyAwareScheduling", false), ("TASProfileMixed", true)]),

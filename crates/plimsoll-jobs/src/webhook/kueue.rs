@@ -10,7 +10,7 @@ use super::review::{Review, Validation};
 use super::validation::{ErrorList, NEGATIVE, quantity, tolerations};
 use super::workload;
 use crate::store::{Kind, ObjectStore};
-use crate::{Env, names};
+use crate::{Config, Env, names};
 
 /// Kinds with a webhook.
 pub(super) const PLURALS: [&str; 7] = [
@@ -26,6 +26,9 @@ pub(super) const PLURALS: [&str; 7] = [
 const MOST: usize = 256;
 /// Most pairs of flavor and resource of a group.
 const MOST_PAIRS: usize = 512;
+/// Most flavors of a ClusterQueue whose workloads have a variant for each.
+const MOST_VARIANTS: usize = 16;
+const TRY_PREFERRED: &str = "TryPreferredFlavors";
 
 /// Finalizers, and the name of an only podset.
 pub(super) fn default(review: &Review<'_>, object: &mut Value) {
@@ -50,20 +53,24 @@ pub(super) fn default(review: &Review<'_>, object: &mut Value) {
 }
 
 /// Existing objects with fields that have no effect: `plural/name` and why. For the log at the start.
-pub fn objects_without_effect(objects: &ObjectStore) -> Vec<(String, String)> {
+pub fn objects_without_effect(objects: &ObjectStore, config: &Config) -> Vec<(String, String)> {
     let queues = objects.all(Kind::ClusterQueue);
     let told = |queue: &Arc<Value>| {
-        Some((format!("clusterqueues/{}", json::name(queue)), without_effect("clusterqueues", queue)?))
+        let text = without_effect("clusterqueues", queue, config)?;
+        Some((format!("clusterqueues/{}", json::name(queue)), text))
     };
     queues.filter_map(told).collect()
 }
 
 /// A warning for fields that have no effect here.
-fn without_effect(plural: &str, object: &Value) -> Option<String> {
+fn without_effect(plural: &str, object: &Value, config: &Config) -> Option<String> {
     match plural {
-        "clusterqueues" if !object["spec"]["concurrentAdmissionPolicy"].is_null() => Some(
-            "spec.concurrentAdmissionPolicy has no effect: concurrent admission is not supported".to_owned(),
-        ),
+        "clusterqueues"
+            if !config.concurrent_admission && !object["spec"]["concurrentAdmissionPolicy"].is_null() =>
+        {
+            let text = "spec.concurrentAdmissionPolicy has no effect: the feature gate ConcurrentAdmission is off";
+            Some(text.to_owned())
+        }
         "multikueueconfigs" if object["spec"]["quotaManagement"] == "Automated" => Some(
             "spec.quotaManagement has no effect: quotas of the manager are not derived from those of its workers"
                 .to_owned(),
@@ -74,9 +81,9 @@ fn without_effect(plural: &str, object: &Value) -> Option<String> {
 
 /// Validates a created or updated object: the name of the webhook, and the result.
 pub(super) fn validate(review: &Review<'_>, object: &Value, env: Env<'_>) -> (&'static str, Validation) {
-    let warnings = without_effect(review.plural, object).into_iter().collect();
+    let warnings = without_effect(review.plural, object, env.config).into_iter().collect();
     let (webhook, errors) = match review.plural {
-        "clusterqueues" => ("vclusterqueue.kb.io", cluster_queue(object, review.old)),
+        "clusterqueues" => ("vclusterqueue.kb.io", cluster_queue(object, review.old, env.config)),
         "cohorts" => ("vcohort.kb.io", cohort(object)),
         "resourceflavors" => ("vresourceflavor.kb.io", flavor(object)),
         "workloads" => ("vworkload.kb.io", workload::validate(object, review.old, env.config)),
@@ -85,7 +92,7 @@ pub(super) fn validate(review: &Review<'_>, object: &Value, env: Env<'_>) -> (&'
     (webhook, Validation { errors, warnings })
 }
 
-fn cluster_queue(object: &Value, old: Option<&Value>) -> ErrorList {
+fn cluster_queue(object: &Value, old: Option<&Value>, config: &Config) -> ErrorList {
     let mut errors = ErrorList::default();
     let in_cohort = !json::text(object, &["spec", "cohortName"]).is_empty();
     resource_groups(object, in_cohort, true, &mut errors);
@@ -93,11 +100,50 @@ fn cluster_queue(object: &Value, old: Option<&Value>) -> ErrorList {
     selector(&object["spec"]["namespaceSelector"], "spec.namespaceSelector", &mut errors);
     fair_sharing(object, &mut errors);
     on_flavors(object, old, &mut errors);
+    if config.concurrent_admission {
+        concurrent_admission(object, &mut errors);
+    }
     if let Some(old) = old {
         let policy = |o: &Value| o["spec"]["concurrentAdmissionPolicy"].clone();
         errors.immutable("spec.concurrentAdmissionPolicy", policy(object), policy(old));
     }
     errors
+}
+
+/// What a policy of concurrent admission asks of its ClusterQueue (Kueue `validateConcurrentAdmissionPolicy`).
+fn concurrent_admission(object: &Value, errors: &mut ErrorList) {
+    const CONSTRAINTS: &str = "spec.concurrentAdmissionPolicy.migration.constraints";
+    let migration = &object["spec"]["concurrentAdmissionPolicy"]["migration"];
+    if object["spec"]["concurrentAdmissionPolicy"].is_null() {
+        return;
+    }
+    let groups = json::list(object, &["spec", "resourceGroups"]);
+    let flavors: Vec<&str> =
+        groups.iter().flat_map(|g| json::list(g, &["flavors"])).map(|f| json::text(f, &["name"])).collect();
+    if groups.len() != 1 {
+        let detail = "must have exactly one ResourceGroup when ConcurrentAdmissionPolicy is defined";
+        errors.invalid("spec.resourceGroups", groups.len(), detail);
+    } else if flavors.len() > MOST_VARIANTS {
+        let detail = format!(
+            "cannot have more than {MOST_VARIANTS} resource flavors in the ResourceGroup when ConcurrentAdmissionPolicy is defined"
+        );
+        errors.invalid("spec.resourceGroups[0].flavors", flavors.len(), &detail);
+    }
+    let mode = json::text(migration, &["mode"]);
+    if migration["constraints"].is_object() && !["", TRY_PREFERRED].contains(&mode) {
+        let detail = format!("may only be set when migration.mode is {TRY_PREFERRED:?} (got {mode:?})");
+        errors.forbidden(CONSTRAINTS, &detail);
+    } else if let Some(last) = migration["constraints"]["lastAcceptableFlavorName"].as_str()
+        && !flavors.contains(&last)
+    {
+        let detail =
+            format!("must be one of the flavors defined in the ClusterQueue: [{}]", flavors.join(" "));
+        errors.invalid(&format!("{CONSTRAINTS}.lastAcceptableFlavorName"), last, &detail);
+    }
+    if object["spec"]["queueingStrategy"] == "StrictFIFO" {
+        let detail = "StrictFIFO queueing strategy cannot be used when ConcurrentAdmissionPolicy is defined";
+        errors.invalid("spec.queueingStrategy", "StrictFIFO", detail);
+    }
 }
 
 /// Most flavors, resources, and pairs of both (Kueue `validateTotalFlavors` and its siblings).

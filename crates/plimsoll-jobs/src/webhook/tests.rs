@@ -394,7 +394,7 @@ fn what_has_no_effect_is_warned_of() {
         ("kueue.x-k8s.io", "multikueueconfigs", automated, Some("quotaManagement has no effect")),
         ("kueue.x-k8s.io", "multikueueconfigs", plain.clone(), None),
         ("kueue.x-k8s.io", "multikueueclusters", plain.clone(), None),
-        ("kueue.x-k8s.io", "clusterqueues", concurrent, Some("concurrentAdmissionPolicy has no effect")),
+        ("kueue.x-k8s.io", "clusterqueues", concurrent, Some("the feature gate ConcurrentAdmission is off")),
         ("kueue.x-k8s.io", "clusterqueues", plain, None),
     ];
     for (group, plural, object, want) in table {

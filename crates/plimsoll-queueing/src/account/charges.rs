@@ -65,6 +65,7 @@ impl Queueing {
         let mut scheduling_hash = SchedulingHash {
             priority: obj.effective_priority(),
             replaces: obj.replaces.clone(),
+            allowed_flavors: obj.allowed_flavors.clone(),
             veto: None,
             flavor_scores: FlavorScores::default(),
             max_execution_seconds: obj.max_execution_seconds,

@@ -94,6 +94,10 @@ impl Queueing {
                 }
                 self.retry(retry, preempted, now);
             }
+            Decision::Migrate { from, retry } => {
+                self.evict_for_migration(from, retry.workload().0, now);
+                self.retry(retry, false, now);
+            }
             Decision::Retry(retry) => self.retry(retry, false, now),
             // The next cycle finds another reason. Where explanations are paced, this one would never be written.
             Decision::Stay { id } => {

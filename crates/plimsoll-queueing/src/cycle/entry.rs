@@ -58,6 +58,8 @@ pub(crate) struct Entry {
     pub(super) by_labels: bool,
     /// When it may preempt again, after too many preemptions in vain.
     pub(super) retry_at: Option<Time>,
+    /// The sibling that is evicted for it, where it is a variant with a more favorable flavor.
+    pub(super) migrates_from: Option<WorkloadId>,
     /// The level of borrowing with which it fits, as long as that is known without a nomination.
     pub(super) fits: Option<u32>,
     /// What is missing, if that was known before its nomination.

@@ -191,6 +191,11 @@ impl Queueing {
         if !self.checks_of(cq, Some(admission)).is_empty() {
             return Some(("AdmissionChecks", "Quota alone decides: an admission check may add the nodes"));
         }
+        if !wl.obj.variant_of.is_empty() {
+            let message =
+                "Quota alone decides: the pods are those of the workload of which this is a variant";
+            return Some(("ConcurrentAdmission", message));
+        }
         let message = "Quota alone decides: pods use claims or volumes that are made after them";
         (!all_can_be_reserved(wl)).then_some(("GeneratedClaims", message))
     }

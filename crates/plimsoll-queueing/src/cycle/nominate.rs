@@ -32,6 +32,7 @@ impl Cycle<'_> {
                 awaits_nodes: false,
                 by_labels: false,
                 retry_at: None,
+                migrates_from: None,
                 fits,
                 shortage,
             };

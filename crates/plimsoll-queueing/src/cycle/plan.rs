@@ -86,6 +86,8 @@ pub(super) enum Decision {
     EvictForNodeFailure { id: WorkloadId },
     /// Others are preempted for it, and it waits until they have stopped.
     Preempt { targets: Vec<Target>, retry: Retry },
+    /// A sibling with a less favorable flavor is evicted for it, and it waits until that has stopped.
+    Migrate { from: WorkloadId, retry: Retry },
     /// It waits.
     Retry(Retry),
     /// It is in its queue still: one before it took its quota.
@@ -131,7 +133,7 @@ impl Decision {
     pub(super) fn succeeds(&self) -> bool {
         match self {
             Self::Admit { .. } | Self::AssignTopology { .. } | Self::EvictForNodeFailure { .. } => true,
-            Self::Preempt { .. } | Self::Retry(_) | Self::Stay { .. } => false,
+            Self::Preempt { .. } | Self::Migrate { .. } | Self::Retry(_) | Self::Stay { .. } => false,
         }
     }
 }
@@ -153,6 +155,7 @@ impl Entry {
             // Only what has an assignment is admitted.
             (Outcome::Admitted, None) | (Outcome::NotNominated | Outcome::Skipped, _) => {}
         }
+        let migrates_from = self.migrates_from;
         let skipped = self.outcome == Outcome::Skipped && self.requeue == RequeueReason::Generic;
         let why = if skipped { RequeueReason::FailedAfterNomination } else { self.requeue };
         let retry = match self.second {
@@ -171,6 +174,10 @@ impl Entry {
                 shortage: self.shortage,
             }),
         };
-        if preempts { Decision::Preempt { targets: self.targets, retry } } else { Decision::Retry(retry) }
+        match migrates_from {
+            Some(from) => Decision::Migrate { from, retry },
+            None if preempts => Decision::Preempt { targets: self.targets, retry },
+            None => Decision::Retry(retry),
+        }
     }
 }

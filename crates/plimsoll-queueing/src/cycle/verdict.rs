@@ -156,6 +156,8 @@ impl Queueing {
             && wl.invalid().is_none()
             && wl.veto().is_none()
             && wl.obj.replaces.is_none()
+            && wl.obj.variant_of.is_empty()
+            && wl.obj.allowed_flavors.is_none()
             && self.slices_are_none()
             && wl.obj.status.requeue_state.is_none()
             && wl.obj.status.admission_checks.is_empty()

@@ -25,7 +25,8 @@ impl Queueing {
         self.metrics.custom.store(LabelSource::ClusterQueue, &q.name, &q.metric_labels);
         let rules = Arc::new(self.compile(&q));
         let slot = self.cq_mut(id);
-        let new = slot.spec.is_none();
+        // With a policy, or without it, other workloads are queued.
+        let new = slot.spec.as_ref().is_none_or(|old| old.concurrent_admission != q.concurrent_admission);
         let quota_changed = slot.spec.as_ref().is_none_or(|old| {
             old.cohort != q.cohort
                 || old.resource_groups != q.resource_groups

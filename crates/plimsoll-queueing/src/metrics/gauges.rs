@@ -13,6 +13,7 @@ use crate::ids::{ClusterQueueId, FlavorResource, LocalQueueId, WorkloadId};
 use crate::model::Workload;
 use crate::pending::QueuePosition;
 use crate::phase::Phase;
+use crate::state::WorkloadInfo;
 use crate::tree::{NodeId, Share};
 
 /// Values of labels, in the row's order, and the number.
@@ -359,11 +360,12 @@ impl Gauges<'_> {
     /// Counts workloads without an admission by why.
     fn unadmitted(&self, labels: impl Fn((LocalQueueId, WorkloadId)) -> Option<Vec<String>>) -> Samples {
         let mut sums: BTreeMap<Vec<String>, usize> = BTreeMap::new();
-        for (id, wl) in self.0.workloads.iter() {
+        // The parent counts for its variants (Kueue `unadmitted_workloads.go`, `getUnadmittedWorkloadStatus`).
+        for (id, wl) in self.0.workloads.iter().filter(|(_, w)| w.obj.variant_of.is_empty()) {
             let s = &wl.obj.status;
             let (reason, cause) = match Phase::of(s) {
                 Phase::Pending => {
-                    let c = s.condition(cond::QUOTA_RESERVED).map_or("", |c| c.reason.as_str());
+                    let c = s.condition(cond::QUOTA_RESERVED).map_or("PendingEvaluation", |c| &c.reason);
                     ("NoReservation", c)
                 }
                 Phase::Reserved => (s.condition(cond::ADMITTED).map_or("", |c| c.reason.as_str()), ""),
@@ -378,9 +380,9 @@ impl Gauges<'_> {
 
     fn finished(&self, labels: impl Fn(&Workload) -> Option<Vec<String>>) -> Samples {
         let mut sums: BTreeMap<Vec<String>, usize> = BTreeMap::new();
-        for wl in
-            self.0.workloads.iter().map(|(_, w)| w).filter(|w| Phase::of(&w.obj.status) == Phase::Finished)
-        {
+        let finished =
+            |w: &&WorkloadInfo| w.obj.variant_of.is_empty() && Phase::of(&w.obj.status) == Phase::Finished;
+        for wl in self.0.workloads.iter().map(|(_, w)| w).filter(finished) {
             if let Some(key) = labels(&wl.obj) {
                 *sums.entry(key).or_insert(0) += 1;
             }

@@ -269,6 +269,12 @@ pub struct Workload {
     pub priority_boost: i32,
     /// The workload that this one takes the place of (annotation `workload-slice-replacement-for`, Kueue KEP-77).
     pub replaces: Option<WorkloadKey>,
+    /// Whether variants are admitted in its place, one for each flavor (label `concurrent-admission-parent`, Kueue KEP-8691).
+    pub has_variants: bool,
+    /// UID of the workload of which it is a variant, possibly empty.
+    pub variant_of: String,
+    /// The flavors that it may get (annotation `workload-allowed-resource-flavors`); `None`: all.
+    pub allowed_flavors: Option<Vec<String>>,
     /// Names of the gates that keep it from preempting others while they are closed (`spec.preemptionGates`).
     pub preemption_gates: Vec<String>,
     /// Name of its priority class, possibly empty; for metrics.

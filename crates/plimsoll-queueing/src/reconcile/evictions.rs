@@ -24,7 +24,7 @@ impl Queueing {
         if !Phase::of(s).holds_quota() || !wl.obj.active {
             return;
         }
-        if !s.is_true(cond::EVICTED) && has_failed_checks(&wl.obj) {
+        if !s.is_true(cond::EVICTED) && !wl.obj.has_variants && has_failed_checks(&wl.obj) {
             self.reconcile_failed_checks(id, now);
             return;
         }
@@ -66,8 +66,11 @@ impl Queueing {
             });
             return;
         }
-        self.reconcile_readiness(id, now);
-        self.reconcile_execution_time(id, now);
+        // The pods are those of the parent, and deactivating it deactivates its variants.
+        if self.wl(id).is_some_and(|w| w.obj.variant_of.is_empty()) {
+            self.reconcile_readiness(id, now);
+            self.reconcile_execution_time(id, now);
+        }
     }
 
     /// Evicts a workload whose pods are not ready in time, and deactivates one that was evicted for that

@@ -7,9 +7,9 @@ use plimsoll_api::request::Request;
 use plimsoll_client::workers::{self, SharedQueue};
 use plimsoll_client::{Backoff, Clock, Supervisor, fault};
 use plimsoll_engine::Event;
-use plimsoll_jobs::Key;
 use plimsoll_jobs::execution::{Execution, Step, UnconfirmedWrites};
 use plimsoll_jobs::webhook::objects_without_effect;
+use plimsoll_jobs::{Key, ObjectStore};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -83,7 +83,8 @@ pub async fn run(context: Context, stop: CancellationToken) {
         () = stop.cancelled() => return,
         () = context.synced.wait() => {}
     }
-    for (object, text) in context.cache.objects(objects_without_effect) {
+    let without_effect = |objects: &ObjectStore| objects_without_effect(objects, context.cache.config());
+    for (object, text) in context.cache.objects(without_effect) {
         tracing::warn!(%object, "{text}");
     }
     let gate = context.leading.clone();

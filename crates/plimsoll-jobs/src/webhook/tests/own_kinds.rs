@@ -187,6 +187,71 @@ fn the_policy_of_concurrent_admission_is_immutable() {
     }
 }
 
+/// The rows of Kueue's `clusterqueue_webhook_test.go`.
+#[test]
+fn the_policy_of_concurrent_admission_has_to_suit_its_queue() {
+    let group = |resource: &str, flavors: &[String]| {
+        let flavors: Vec<Value> = flavors
+            .iter()
+            .map(|f| json!({"name": f, "resources": [{"name": resource, "nominalQuota": "1"}]}))
+            .collect();
+        json!({"coveredResources": [resource], "flavors": flavors})
+    };
+    let named = |n: usize| (0..n).map(|i| format!("f{i}")).collect::<Vec<_>>();
+    let go = |on: bool, groups: Vec<Value>, mode: &str, last: Option<&str>, strategy: &str| {
+        let mut migration = json!({"mode": mode});
+        if let Some(last) = last {
+            migration["constraints"] = json!({"lastAcceptableFlavorName": last});
+        }
+        let spec = json!({"resourceGroups": groups, "queueingStrategy": strategy,
+            "concurrentAdmissionPolicy": {"migration": migration}});
+        let mut fixture = Fixture::default();
+        fixture.config.concurrent_admission = on;
+        let review = review("kueue.x-k8s.io", "clusterqueues", "", None);
+        let object = json!({"metadata": {"name": "x"}, "spec": spec});
+        validate(&review, &object, fixture.env(NOW)).err().map(|d| d.message).unwrap_or_default()
+    };
+    let (one, fifo, moves) = (|| vec![group("cpu", &named(1))], "BestEffortFIFO", "TryPreferredFlavors");
+    let two = vec![group("cpu", &named(1)), group("memory", &["g".to_owned()])];
+    let strict = "spec.queueingStrategy: Invalid value: \"StrictFIFO\": StrictFIFO queueing strategy cannot be used when ConcurrentAdmissionPolicy is defined";
+    let groups = "must have exactly one ResourceGroup when ConcurrentAdmissionPolicy is defined";
+    let at = "spec.concurrentAdmissionPolicy.migration.constraints";
+    let table = [
+        (one(), moves, None, fifo, String::new()),
+        (one(), moves, None, "StrictFIFO", strict.to_owned()),
+        (two, moves, None, fifo, format!("spec.resourceGroups: Invalid value: 2: {groups}")),
+        (Vec::new(), moves, None, fifo, format!("spec.resourceGroups: Invalid value: 0: {groups}")),
+        (
+            vec![group("cpu", &named(17))],
+            moves,
+            None,
+            fifo,
+            "spec.resourceGroups[0].flavors: Invalid value: 17: cannot have more than 16 resource flavors in the ResourceGroup when ConcurrentAdmissionPolicy is defined".to_owned(),
+        ),
+        (vec![group("cpu", &named(16))], moves, None, fifo, String::new()),
+        (one(), moves, Some("f0"), fifo, String::new()),
+        (one(), "", Some("f0"), fifo, String::new()),
+        (
+            one(),
+            "RetainFirstAdmission",
+            Some("f0"),
+            fifo,
+            format!("{at}: Forbidden: may only be set when migration.mode is \"TryPreferredFlavors\" (got \"RetainFirstAdmission\")"),
+        ),
+        (
+            one(),
+            moves,
+            Some("none"),
+            fifo,
+            format!("{at}.lastAcceptableFlavorName: Invalid value: \"none\": must be one of the flavors defined in the ClusterQueue: [f0]"),
+        ),
+    ];
+    for (groups, mode, last, strategy, want) in table {
+        assert_eq!(go(false, groups.clone(), mode, last, strategy), "", "off");
+        assert_eq!(go(true, groups, mode, last, strategy), want);
+    }
+}
+
 #[test]
 fn admission_gates_of_jobs_and_workloads_are_validated() {
     let gated = |gates: &str| json!({"metadata": {"name": "x", "namespace": "ns", "annotations": {crate::names::GATED_BY: gates}}});

@@ -186,6 +186,10 @@ impl Cycle<'_> {
                 found.reasons.push(text);
                 continue;
             }
+            if let Some(text) = self.state.disallowed_flavor_text(s.id, flavor) {
+                found.reasons.push(text);
+                continue;
+            }
             if let Some(text) = self.flavor_mismatch(s, flavor, group) {
                 found.no_fit(flavor, text, why::NO_FLAVOR);
                 continue;
