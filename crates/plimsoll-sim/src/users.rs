@@ -11,6 +11,7 @@ mod reading;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use plimsoll_api::kueue::variants;
 use plimsoll_state::{Duration, Time};
 use serde_json::{Map, Value, json};
 
@@ -277,7 +278,9 @@ impl Users {
         if kind != Kind::Workload {
             return;
         }
-        if change.deleted || change.object["spec"]["active"] != false || reserved(&change.object) {
+        // Users know nothing of variants.
+        let variant = variants::parent(&change.object["metadata"]).is_some();
+        if variant || change.deleted || change.object["spec"]["active"] != false || reserved(&change.object) {
             self.idle.remove(&name_of(&change.object));
         } else {
             self.idle.entry(name_of(&change.object)).or_insert(network.now());

@@ -13,6 +13,7 @@ mod preemptions;
 pub mod quota;
 mod slices;
 mod stops;
+mod variants;
 mod waiting;
 mod windows;
 mod workload;
@@ -35,6 +36,7 @@ use pods::Pods;
 use preemptions::Preemptions;
 use quota::{Books, Quotas, Usage};
 use stops::Stops;
+use variants::Variants;
 use waiting::Waiting;
 pub use workload::Held;
 
@@ -131,6 +133,7 @@ pub struct Checkers {
     devices: Devices,
     jobs: slices::Jobs,
     stops: Stops,
+    variants: Variants,
     /// Whether pods need the extender's consent.
     extended: bool,
     /// Whether nodes are kept for pods to come (joint admission).
@@ -221,6 +224,7 @@ impl Checkers {
                 }
             }
         }
+        self.variants.compare(&self.held, now)?;
         self.pods.compare(&self.held, &self.jobs, now)
     }
 

@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::slices::Jobs;
 use super::workload::SLICE;
-use super::{Held, Rule, Violation};
+use super::{Held, Rule, Violation, variants};
 use crate::api::{Name, deleting, list, name_of, text};
 
 /// How long more pods may run than their workload holds quota for: an eviction, or a deletion, is under way.
-const GRACE: Duration = Duration::from_seconds(600);
+pub(super) const GRACE: Duration = Duration::from_seconds(600);
 
 /// A pod that is bound and has not ended.
 #[derive(Clone, Debug)]
@@ -94,8 +94,9 @@ impl Pods {
         }
         let mut too_many = BTreeMap::new();
         for ((namespace, workload), count) in counts {
-            let charged =
-                held.get(&(namespace.to_owned(), workload.to_owned())).map_or(0, Held::charged_pods);
+            let charged = held
+                .get(&(namespace.to_owned(), workload.to_owned()))
+                .map_or(0, |h| if variants::are_charged(h, held) { h.charged_pods() } else { 0 });
             if count <= charged {
                 continue;
             }

@@ -12,10 +12,10 @@ use crate::api::{Name, deleting, uid};
 /// Usage by flavor.
 type Used<'a> = BTreeMap<&'a str, i64>;
 
-/// Adds what all workloads use.
+/// Adds what all workloads use. What a parent does is charged to its variants.
 pub fn add<'a>(held: impl Iterator<Item = &'a Held>, usage: &mut Usage) {
     let mut jobs: BTreeMap<(&str, &str), Used<'_>> = BTreeMap::new();
-    for one in held.filter(|h| h.counts()) {
+    for one in held.filter(|h| h.counts() && !h.is_parent) {
         if one.slice.is_empty() {
             one.add(usage);
             continue;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::quota::Usage;
+use plimsoll_api::kueue::variants;
 use plimsoll_api::{timestamp, windows::RUN_WINDOW};
 
 use super::{Rule, Violation};
@@ -45,6 +46,10 @@ pub struct Held {
     pub(super) slice: String,
     /// UID of its owner.
     pub(super) job: String,
+    /// Whether it is admitted by variants, which are charged for it.
+    pub(super) is_parent: bool,
+    /// UID of the parent of a variant, or empty.
+    pub(super) variant_of: String,
     finished: bool,
     /// Pods that it may run.
     pods: i64,
@@ -80,6 +85,8 @@ impl Held {
             local_queue: text(object, &["spec", "queueName"]).to_owned(),
             run_window: text(object, &["metadata", "annotations", RUN_WINDOW]).to_owned(),
             slice: text(object, &["metadata", "annotations", SLICE]).to_owned(),
+            is_parent: variants::is_parent(&object["metadata"]),
+            variant_of: variants::parent(&object["metadata"]).map_or("", |o| text(o, &["uid"])).to_owned(),
             finished: is_true(object, "Finished"),
             ..Self::default()
         };
@@ -144,6 +151,11 @@ impl Held {
     /// Whether it has neither a reservation nor ended.
     pub const fn waits(&self) -> bool {
         !self.assigned && !self.finished
+    }
+
+    /// Whether a variant holds what this parent of it was admitted with.
+    pub(super) fn is_charged_for(&self, parent: &Self) -> bool {
+        self.variant_of == parent.uid && self.counts && self.podsets == parent.podsets
     }
 
     /// Whether it holds quota.

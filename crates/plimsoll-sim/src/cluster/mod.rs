@@ -8,6 +8,7 @@ mod kubelets;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use plimsoll_api::kueue::variants;
 use plimsoll_state::Duration;
 use serde_json::Value;
 
@@ -48,6 +49,11 @@ fn owner(object: &Value) -> Option<(&str, &str)> {
 /// The pods that a Job of this name has made, and maybe others: in a long run most pods are of Jobs that are done.
 fn pods_named_after<'a>(job: &str, network: &'a Network) -> Vec<&'a Arc<Value>> {
     network.api.named(Kind::Pod, NAMESPACE, &format!("{job}-")).collect()
+}
+
+/// Whether a Workload is a parent or a variant.
+fn is_of_family(workload: &Value) -> bool {
+    variants::is_parent(&workload["metadata"]) || variants::parent(&workload["metadata"]).is_some()
 }
 
 /// Kinds that Workloads and requests own.
@@ -119,7 +125,9 @@ impl Cluster {
                     let job = job.to_owned();
                     self.look_at_job(&job, network);
                 }
-                if change.deleted && OWNED.iter().any(|kind| network.api.all(*kind).next().is_some()) {
+                let owns = || OWNED.iter().any(|kind| network.api.all(*kind).next().is_some());
+                // A variant of a parent that is gone already is collected, too.
+                if is_of_family(&change.object) || change.deleted && owns() {
                     network.agenda.after(Duration::from_millis(10), Event::Collect);
                 }
             }
@@ -147,16 +155,19 @@ impl Cluster {
         }
     }
 
-    /// Deletes workloads all of whose pods are gone, and requests whose owner is: the garbage collector.
+    /// Deletes workloads all of whose owners, pods or a parent, are gone, and requests whose owner is: the garbage collector.
     pub fn collect(&self, network: &mut Network) {
         collect_owned(network);
-        let exists = |o: &Value| {
-            let pod = network.api.get(Kind::Pod, NAMESPACE, text(o, &["name"]));
-            pod.is_some_and(|p| o["uid"] == uid(p))
+        let gone = |o: &Value| {
+            let kind = [Kind::Pod, Kind::Workload].into_iter().find(|k| o["kind"] == k.name());
+            kind.is_some_and(|kind| {
+                let owner = network.api.get(kind, NAMESPACE, text(o, &["name"]));
+                owner.is_none_or(|owner| o["uid"] != uid(owner))
+            })
         };
         let orphan = |w: &&Arc<Value>| {
             let owners = list(w, &["metadata", "ownerReferences"]);
-            !owners.is_empty() && !deleting(w) && owners.iter().all(|o| o["kind"] == "Pod" && !exists(o))
+            !owners.is_empty() && !deleting(w) && owners.iter().all(gone)
         };
         let all: Vec<Arc<Value>> = network.api.all(Kind::Workload).filter(orphan).cloned().collect();
         for workload in all {

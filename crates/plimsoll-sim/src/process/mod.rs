@@ -15,7 +15,8 @@ use std::rc::Rc;
 use plimsoll_engine::{Action, Engine, EngineConfig, Event, Unanswered};
 use plimsoll_jobs::ObjectStore;
 use plimsoll_queueing::{
-    Action as QueueAction, DeviceMapping, Event as QueueEvent, FairSharing, WaitForPodsReady, WorkloadKey,
+    Action as QueueAction, DeviceMapping, Event as QueueEvent, FairSharing, Gates, WaitForPodsReady,
+    WorkloadKey,
 };
 use plimsoll_state::{Duration, Time};
 
@@ -164,6 +165,8 @@ impl Process {
             // Devices count, and nothing covers them.
             ignore_undeclared: settings.devices,
             wait_for_pods_ready: (settings.pods_ready > 0).then(|| pods_ready(&settings)),
+            // Without a policy of a ClusterQueue it changes nothing.
+            gates: Gates { concurrent_admission: true, ..Gates::default() },
             ..plimsoll_queueing::Config::default()
         };
         let extenders = settings.extender.iter().map(extenders::extender).collect();
@@ -193,6 +196,7 @@ impl Process {
             jobs: Jobs::default(),
             config: plimsoll_jobs::Config {
                 wait_for_pods_ready: settings.pods_ready > 0,
+                concurrent_admission: true,
                 ..plimsoll_jobs::Config::default()
             },
             stopping: false,

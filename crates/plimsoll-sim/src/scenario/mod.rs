@@ -14,6 +14,7 @@ pub mod objects;
 mod quotas;
 mod text;
 pub mod unwritten;
+mod variants;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,7 @@ pub use devices::Claims;
 pub use extensions::{After, ExtenderSpec, Outcome, Over, WindowSpec};
 pub use faults::{Faults, GENERAL_FAULTS};
 pub use generate::{Profile, generate};
+pub use variants::{Migration, with_variants};
 
 /// A run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -187,6 +189,9 @@ pub struct QueueSpec {
     /// Whether its `namespaceSelector` asks for a label of the namespace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub selects: bool,
+    /// Whether its workloads are admitted by variants, and how these migrate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migration: Option<Migration>,
 }
 
 /// A node.

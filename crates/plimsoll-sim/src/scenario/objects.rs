@@ -134,6 +134,9 @@ pub fn cluster_queue(queue: usize, s: &QueueSpec, stop: Stop) -> Value {
         }
         spec["admissionChecksStrategy"] = json!({ "admissionChecks": [check] });
     }
+    if let Some(mode) = s.migration {
+        spec["concurrentAdmissionPolicy"] = json!({"migration": {"mode": mode}});
+    }
     json!({"metadata": {"name": format!("c{queue}")}, "spec": spec})
 }
 

@@ -33,5 +33,6 @@ pub(super) fn queue(rng: &mut Rng, least: i64, parents: usize) -> QueueSpec {
         check: rng.chance(300),
         check_second: rng.chance(300),
         selects: rng.chance(300),
+        migration: None,
     }
 }

@@ -5,4 +5,5 @@ mod preemption;
 mod reservations;
 mod simulation;
 mod unwritten;
+mod variants;
 mod waiting;
