@@ -26,6 +26,8 @@ pub struct Outcome {
     /// How many workloads were preempted, and the longest time between a preemption and the start of the workload that it
     /// was for.
     pub preemptions: (usize, Duration),
+    /// How many variants were evicted for a sibling with a more favorable flavor.
+    pub migrations: usize,
     /// How many explanations of why something waits were compared with the objects.
     pub explanations: usize,
     /// What gangs got of the nodes, where they are gangs.

@@ -136,16 +136,16 @@ impl World {
 
     /// How the run stands.
     pub fn outcome(&self) -> Outcome {
-        let took = self.network.now().since(START);
         let waited_for_nodes = self.checkers.waited_for_nodes().clone();
         Outcome {
             steps: self.steps,
-            took,
+            took: self.network.now().since(START),
             violation: None,
             digest: self.digest(),
             waited_for_nodes,
             unschedulable: self.checkers.unschedulable(),
             preemptions: self.checkers.preemptions(self.network.now()),
+            migrations: self.checkers.migrations(),
             explanations: self.checkers.explanations(),
             measured: self.measured.clone(),
         }

@@ -214,6 +214,7 @@ impl Checkers {
                 windows::check_start(&name.1, new, decided.unwrap_or_default())?;
             }
             new.check_change(&name.1, &old)?;
+            self.variants.changed(&old, new, &self.held)?;
             let asks = self.checks.compare(&name.1, &old, new)?;
             self.requests.compare(&name.1, &old, new, asks)?;
             if let Some(decided) = decided {
@@ -318,6 +319,11 @@ impl Checkers {
     /// How many workloads were preempted, and the longest wait of one that others were preempted for.
     pub fn preemptions(&self, now: Time) -> (usize, Duration) {
         (self.preemptions.count(), self.preemptions.longest(now))
+    }
+
+    /// How many variants were evicted for a sibling.
+    pub const fn migrations(&self) -> usize {
+        self.variants.migrations()
     }
 
     /// How many pods the scheduler once had no node for.

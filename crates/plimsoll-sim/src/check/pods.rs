@@ -11,7 +11,7 @@ use super::{Held, Rule, Violation, variants};
 use crate::api::{Name, deleting, list, name_of, text};
 
 /// How long more pods may run than their workload holds quota for: an eviction, or a deletion, is under way.
-pub(super) const GRACE: Duration = Duration::from_seconds(600);
+const GRACE: Duration = Duration::from_seconds(600);
 
 /// A pod that is bound and has not ended.
 #[derive(Clone, Debug)]

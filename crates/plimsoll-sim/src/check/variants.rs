@@ -2,17 +2,47 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_state::Time;
+use plimsoll_state::{Duration, Time};
 
-use super::pods::GRACE;
 use super::{Held, Rule, Violation};
 use crate::api::Name;
 
-/// Parents of which more than one variant is admitted, and since when.
+/// How long two variants may be admitted: one is about to be deactivated.
+const GRACE: Duration = Duration::from_seconds(600);
+
+/// What is known of variants.
 #[derive(Debug, Default)]
-pub struct Variants(BTreeMap<String, Time>);
+pub struct Variants {
+    /// Parents of which more than one variant is admitted, and since when.
+    twice: BTreeMap<String, Time>,
+    migrations: usize,
+}
 
 impl Variants {
+    /// How many variants were evicted for a sibling.
+    pub const fn migrations(&self) -> usize {
+        self.migrations
+    }
+
+    /// A workload has changed from `old` to `new`.
+    ///
+    /// # Errors
+    /// When a variant gave its quota back while its parent has what it held: pods may run for which nothing is charged.
+    pub fn changed(&mut self, old: &Held, new: &Held, held: &BTreeMap<Name, Held>) -> Result<(), Violation> {
+        self.migrations += usize::from(new.migrates && !old.migrates);
+        // What is deactivated holds nothing; the end of a parent is that of its variants.
+        let ended = old.uid() == new.uid() && old.counts() && !new.counts() && new.waits() && new.is_active;
+        let runs = |p: &&Held| p.is_parent && p.runs_on() && old.is_charged_for(p);
+        match held.values().find(runs).filter(|_| ended) {
+            Some(parent) => {
+                let message =
+                    format!("a variant of {} gave its quota back, and it runs: {old:?}", parent.uid());
+                Err(Violation::new(Rule::PodsWithoutQuota, message))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Compares the variants of each parent. A write whose answer is lost, or that comes late, may admit a second one, which
     /// is deactivated then.
     ///
@@ -25,14 +55,14 @@ impl Variants {
         }
         let mut twice = BTreeMap::new();
         for (parent, count) in admitted.into_iter().filter(|(_, count)| *count > 1) {
-            let since = self.0.get(parent).copied().unwrap_or(now);
+            let since = self.twice.get(parent).copied().unwrap_or(now);
             if now.since(since) > GRACE {
                 let message = format!("{count} variants of {parent} are admitted, since {since:?}");
                 return Err(Violation::new(Rule::AdmittedTwice, message));
             }
             twice.insert(parent.to_owned(), since);
         }
-        self.0 = twice;
+        self.twice = twice;
         Ok(())
     }
 }
@@ -44,7 +74,6 @@ pub fn are_charged(own: &Held, held: &BTreeMap<Name, Held>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_state::Duration;
     use serde_json::{Value, json};
 
     use super::*;
@@ -81,6 +110,19 @@ mod tests {
         assert!(!charged(vec![workload("a", "f1", &["Admitted"])]));
         assert!(!charged(vec![workload("a", "f0", &["Admitted", "inactive"])]));
         assert!(!charged(Vec::new()));
+    }
+
+    #[test]
+    fn a_variant_keeps_its_quota_while_its_parent_runs() {
+        let (_, old) = workload("a", "f0", &["Admitted", "Evicted"]);
+        let released = Held::read(&json!({"metadata": {"uid": "a"}, "spec": {"active": true}}));
+        let check = |parent: &[&str]| {
+            let held: BTreeMap<Name, Held> = [workload("p", "f0", parent)].into();
+            Variants::default().changed(&old, &released, &held).is_ok()
+        };
+        assert!(!check(&["Admitted"]) && !check(&["Admitted", "Evicted"]));
+        assert!(check(&["Admitted", "inactive"]) && check(&["Finished"]));
+        assert!(Variants::default().changed(&old, &released, &BTreeMap::new()).is_ok());
     }
 
     #[test]

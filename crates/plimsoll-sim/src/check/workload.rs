@@ -50,6 +50,9 @@ pub struct Held {
     pub(super) is_parent: bool,
     /// UID of the parent of a variant, or empty.
     pub(super) variant_of: String,
+    /// Whether it is to leave for a sibling with a more favorable flavor.
+    pub(super) migrates: bool,
+    pub(super) is_active: bool,
     finished: bool,
     /// Pods that it may run.
     pods: i64,
@@ -87,6 +90,9 @@ impl Held {
             slice: text(object, &["metadata", "annotations", SLICE]).to_owned(),
             is_parent: variants::is_parent(&object["metadata"]),
             variant_of: variants::parent(&object["metadata"]).map_or("", |o| text(o, &["uid"])).to_owned(),
+            migrates: condition(object, "Evicted")
+                .is_some_and(|c| c["status"] == "True" && c["reason"] == "FlavorMigration"),
+            is_active: active,
             finished: is_true(object, "Finished"),
             ..Self::default()
         };
@@ -156,6 +162,11 @@ impl Held {
     /// Whether a variant holds what this parent of it was admitted with.
     pub(super) fn is_charged_for(&self, parent: &Self) -> bool {
         self.variant_of == parent.uid && self.counts && self.podsets == parent.podsets
+    }
+
+    /// Whether it has a reservation that a variant holds for it, and goes on.
+    pub(super) const fn runs_on(&self) -> bool {
+        self.counts && self.reserved
     }
 
     /// Whether it holds quota.
