@@ -98,7 +98,7 @@ fn words(wl: &Value) -> String {
     out.join(" ")
 }
 
-fn cluster_queue(flavors: &str, policy: Value) -> Value {
+fn cluster_queue(flavors: &str, policy: &Value) -> Value {
     let flavors: Vec<Value> = flavors.split_whitespace().map(|f| json!({"name": f})).collect();
     json!({"metadata": {"name": "cq"}, "spec": {
         "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}],
@@ -116,12 +116,13 @@ fn policy(text: &str) -> Value {
 }
 
 impl World {
+    #[allow(clippy::needless_pass_by_value, reason = "made for the call")]
     fn new(flavors: &str, policy: Value) -> Self {
         let config = Config { concurrent_admission: true, ..Config::default() };
         let mut fixture = Fixture::with_config(config);
         let lq = json!({"metadata": {"namespace": "default", "name": "lq"}, "spec": {"clusterQueue": "cq"}});
         fixture.put(Kind::LocalQueue, lq);
-        fixture.put(Kind::ClusterQueue, cluster_queue(flavors, policy));
+        fixture.put(Kind::ClusterQueue, cluster_queue(flavors, &policy));
         Self { fixture, version: 1, events: Vec::new(), requeue: None }
     }
 
@@ -494,11 +495,11 @@ fn a_queue_concerns_parents_whose_variants_are_not_those_of_its_flavors() {
     world.put(elsewhere);
     let key = |name: &str| Key::Variants("default".to_owned(), name.to_owned());
     let of = |world: &World, flavors: &str| {
-        affected(&world.fixture, Kind::ClusterQueue, &cluster_queue(flavors, policy("try")))
+        affected(&world.fixture, Kind::ClusterQueue, &cluster_queue(flavors, &policy("try")))
     };
     assert_eq!(of(&world, "on-demand spot"), [key("other"), key("wl-12345")]);
     assert_eq!(of(&world, "spot"), [key("other")], "as they are");
-    let none = cluster_queue("on-demand spot", Value::Null);
+    let none = cluster_queue("on-demand spot", &Value::Null);
     assert_eq!(affected(&world.fixture, Kind::ClusterQueue, &none), []);
     let variant = world.get("wl-variant-spot").unwrap();
     assert_eq!(affected(&world.fixture, Kind::Workload, &variant), [key("wl-12345")]);
