@@ -197,7 +197,7 @@ async fn manifests_in_kueues_pages_are_accepted() {
 }
 
 /// Gates that Kueue's own tests enable and that are refused. The list only shrinks.
-const REFUSED_GATES: [&str; 2] = ["ConcurrentAdmission", "MultiKueueManagerQuotaAutomation"];
+const REFUSED_GATES: [&str; 1] = ["MultiKueueManagerQuotaAutomation"];
 
 #[test]
 fn kueues_configuration_files_are_read() {
