@@ -47,11 +47,13 @@ impl Https {
         let accepted: Arc<AtomicUsize> = Arc::default();
         let counted = Arc::clone(&accepted);
         let task = tokio::spawn(async move {
+            // They end with the endpoint.
+            let mut connections = tokio::task::JoinSet::new();
             loop {
                 let Ok((stream, _)) = listener.accept().await else { return };
                 counted.fetch_add(1, Ordering::SeqCst);
                 let (acceptor, answer) = (acceptor.clone(), answer.clone());
-                tokio::spawn(async move {
+                connections.spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let service = tower::service_fn(move |request| {
                         let answer = answer(request);
