@@ -288,7 +288,7 @@ impl Scheduler {
         self.forget_waiting(id, false);
         self.queue.remove(id);
         self.forget_extended(id);
-        self.release_work(id);
+        self.leave_work(id);
         self.cluster.join_group(id);
         // Placed first: a row that only this nomination keeps would go.
         self.cluster.place(id, node);
@@ -339,7 +339,7 @@ impl Scheduler {
         self.queue.remove(id);
         self.forget_extended(id);
         self.reservations.forget_pod(id);
-        self.release_work(id);
+        self.leave_work(id);
         self.cluster.remove_pod(id);
         let Some(view) = view.filter(|v| v.node.is_some() || v.nominated) else { return };
         let (placed, priority) = (view.node.is_some(), view.shape.spec.priority);
@@ -351,6 +351,7 @@ impl Scheduler {
     }
 
     pub(super) fn bind_failed(&mut self, uid: &str, message: &str) {
+        self.left_work_answered(uid, false);
         self.unbind(uid, message, true);
     }
 

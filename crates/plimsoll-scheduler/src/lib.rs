@@ -297,7 +297,7 @@ pub struct Scheduler {
     ranks: ranked::Ranks,
     rng: Rng,
     /// Pods with work for PreBind, or waiting in it.
-    pre_binding: Map<PodId, pre_bind::PreBinding>,
+    pre_binding: pre_bind::InPreBind,
     /// Nodes reserved for pods to come, assumed pods and nominated pods.
     reservations: node_reservations::NodeReservations,
     /// How many placeholders were ever made, for their UIDs.
@@ -376,7 +376,7 @@ impl Scheduler {
             ranks: ranked::Ranks::default(),
             rng: Rng::new(config.seed),
             cluster,
-            pre_binding: Map::default(),
+            pre_binding: pre_bind::InPreBind::default(),
             reservations: node_reservations::NodeReservations::default(),
             placeholders: 0,
             preempted_reservations: Vec::new(),

@@ -6,9 +6,11 @@ use super::cluster::objects::Assumed;
 use super::cluster::{NodeId, PodId};
 use super::framework::{PluginId, PreBindResult};
 use super::metrics::Unmetered;
-use super::{Action, DeviceGrant, PreBindWork, Scheduler};
+use super::{Action, DeviceGrant, Map, PreBindWork, Scheduler};
+use plimsoll_state::intern::Sym;
 use plimsoll_state::time::Time;
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 
 /// Of pods for which nothing must be written before they are bound.
 static NO_WORK: PreBindWork =
@@ -33,6 +35,15 @@ enum Stage {
     Writing,
     /// A plugin waits until this time for an operation.
     Waiting { plugin: PluginId, deadline: Time, operation: &'static str },
+}
+
+/// All that is in PreBind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InPreBind {
+    pub(crate) pods: Map<PodId, PreBinding>,
+    /// Work that is being written for pods that are gone, by their UID, with their namespace. What it gives away is not free
+    /// before the answer: the claim may get its devices although its pod is gone.
+    left: BTreeMap<String, (String, PreBindWork)>,
 }
 
 impl PreBinding {
@@ -79,13 +90,13 @@ impl Scheduler {
             objects.assumed.insert(claim.clone(), Assumed::Node(node.clone()));
         }
         let row = PreBinding { work, writers, began: self.now, stage: Stage::Reserved };
-        self.pre_binding.insert(id, row);
+        self.pre_binding.pods.insert(id, row);
     }
 
     /// PreBind: asks for the work to be written, or runs the plugins where there is none.
     pub(super) fn pre_bind(&mut self, id: PodId) {
         let now = self.now;
-        let Some(row) = self.pre_binding.get_mut(&id) else { return self.run_pre_bind(id) };
+        let Some(row) = self.pre_binding.pods.get_mut(&id) else { return self.run_pre_bind(id) };
         let Some(node) = self.cluster.pods[id].node else { return };
         (row.began, row.stage) = (now, Stage::Writing);
         let what = Box::new(row.work.clone());
@@ -99,8 +110,9 @@ impl Scheduler {
 
     /// The work is written.
     pub(super) fn prepared(&mut self, uid: &str) {
+        self.left_work_answered(uid, true);
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
-        if self.pre_binding.get(&id).is_some_and(|r| matches!(r.stage, Stage::Writing)) {
+        if self.pre_binding.pods.get(&id).is_some_and(|r| matches!(r.stage, Stage::Writing)) {
             self.run_pre_bind(id);
         }
     }
@@ -108,7 +120,7 @@ impl Scheduler {
     /// PreBind of the plugins, the work being written: binds the pod, or lets it wait.
     fn run_pre_bind(&mut self, id: PodId) {
         let Some((runner, assumed)) = self.assumed(id) else { return };
-        let row = self.pre_binding.get(&id);
+        let row = self.pre_binding.pods.get(&id);
         let work = row.map_or(&NO_WORK, |r| &r.work);
         if assumed.measured {
             return self.run_measured_pre_bind(id);
@@ -120,7 +132,7 @@ impl Scheduler {
     #[cold]
     fn run_measured_pre_bind(&mut self, id: PodId) {
         let Some((runner, assumed)) = self.assumed(id) else { return };
-        let row = self.pre_binding.get(&id);
+        let row = self.pre_binding.pods.get(&id);
         let work = row.map_or(&NO_WORK, |r| &r.work);
         let held = match self.meter_of(&assumed) {
             None => runner.run_pre_bind_plugins(&Unmetered, &assumed, work),
@@ -137,7 +149,7 @@ impl Scheduler {
             None | Some((_, PreBindResult::Success)) => {
                 // Devices stay reserved until the claim's allocation is seen; volumes are bound by now.
                 if began.is_some()
-                    && let Some(row) = self.pre_binding.remove(&id)
+                    && let Some(row) = self.pre_binding.pods.remove(&id)
                 {
                     self.forget_volumes(&row.work);
                 }
@@ -148,7 +160,7 @@ impl Scheduler {
                 let stage = Stage::Waiting { plugin, deadline: began.plus(timeout), operation };
                 let (work, writers) = (PreBindWork::default(), SmallVec::new());
                 let new = PreBinding { work, writers, began, stage: stage.clone() };
-                self.pre_binding.entry(id).or_insert(new).stage = stage;
+                self.pre_binding.pods.entry(id).or_insert(new).stage = stage;
             }
             Some((plugin, PreBindResult::Reject(status))) => {
                 let Some((runner, _)) = self.assumed(id) else { return };
@@ -161,12 +173,14 @@ impl Scheduler {
 
     /// Whether a pod waits in PreBind: as a victim of preemption it is not deleted.
     pub(super) fn can_cancel(&self, id: PodId) -> bool {
-        self.pre_binding.get(&id).is_some_and(|r| r.deadline().is_some())
+        self.pre_binding.pods.get(&id).is_some_and(|r| r.deadline().is_some())
     }
 
     /// Ends the waiting of a pod in PreBind (`text`: why); the attempt has failed.
     pub(super) fn end_pre_bind(&mut self, id: PodId, text: &str) {
-        let Some((_, operation)) = self.pre_binding.get(&id).and_then(PreBinding::deadline) else { return };
+        let Some((_, operation)) = self.pre_binding.pods.get(&id).and_then(PreBinding::deadline) else {
+            return;
+        };
         let uid = self.cluster.pods[id].uid.clone();
         self.bind_failed(&uid, &format!("{operation}: {text}"));
     }
@@ -179,23 +193,53 @@ impl Scheduler {
 
     /// Drops what Reserve has given to a pod. Returns the plugin whose PreBind has not ended.
     pub(super) fn release_work(&mut self, id: PodId) -> Option<PluginId> {
-        let row = self.pre_binding.remove(&id)?;
-        self.forget_volumes(&row.work);
-        for grant in row.work.devices.iter().filter(|g| !g.devices.is_empty()) {
+        let row = self.pre_binding.pods.remove(&id)?;
+        let uid = self.cluster.pods[id].uid.clone();
+        let namespace = self.cluster.shape(id).namespace;
+        self.give_up(&row.work, &uid, namespace);
+        row.plugin()
+    }
+
+    /// As [`Scheduler::release_work`] for a pod that is gone: what is being written for it is kept until the answer. Upstream's
+    /// binding cycle goes on, too, and drops it in Unreserve.
+    pub(super) fn leave_work(&mut self, id: PodId) {
+        let writing = |r: &PreBinding| matches!(r.stage, Stage::Writing);
+        if !self.pre_binding.pods.get(&id).is_some_and(writing) {
+            self.release_work(id);
+            return;
+        }
+        let Some(row) = self.pre_binding.pods.remove(&id) else { return };
+        let namespace = self.cluster.strings.text(self.cluster.shape(id).namespace).to_owned();
+        self.pre_binding.left.insert(self.cluster.pods[id].uid.to_string(), (namespace, row.work));
+    }
+
+    /// The answer to what was written for a pod that is gone.
+    pub(super) fn left_work_answered(&mut self, uid: &str, written: bool) {
+        let Some((namespace, work)) = self.pre_binding.left.remove(uid) else { return };
+        if written {
+            // Devices stay reserved until the claim's allocation is seen.
+            self.forget_volumes(&work);
+        } else {
+            let namespace = self.cluster.strings.intern(&namespace);
+            self.give_up(&work, uid, namespace);
+        }
+    }
+
+    fn give_up(&mut self, work: &PreBindWork, uid: &str, namespace: Sym) {
+        self.forget_volumes(work);
+        for grant in work.devices.iter().filter(|g| !g.devices.is_empty()) {
             let key = (self.cluster.strings.intern(&grant.namespace), grant.name.clone());
             self.cluster.objects.devices.in_flight.remove(&key);
         }
-        if row.work.extended.is_some() {
-            let key = (self.cluster.shape(id).namespace, extended_name(&self.cluster.pods[id].uid));
-            self.cluster.objects.devices.in_flight.remove(&key);
+        if work.extended.is_some() {
+            self.cluster.objects.devices.in_flight.remove(&(namespace, extended_name(uid)));
         }
-        row.plugin()
     }
 
     /// Runs PreBind again for the pods that wait in it: something that they wait for may have come.
     #[inline]
     pub(super) fn retry_pre_bind(&mut self) {
-        if !self.pre_binding.is_empty() {
+        if !self.pre_binding.pods.is_empty() {
             self.retry_waiting();
         }
     }
@@ -203,7 +247,7 @@ impl Scheduler {
     #[cold]
     fn retry_waiting(&mut self) {
         let waits = |(id, r): (&PodId, &PreBinding)| r.deadline().map(|_| *id);
-        let mut ids: Vec<PodId> = self.pre_binding.iter().filter_map(waits).collect();
+        let mut ids: Vec<PodId> = self.pre_binding.pods.iter().filter_map(waits).collect();
         ids.sort_unstable();
         for id in ids {
             self.run_pre_bind(id);
@@ -214,7 +258,7 @@ impl Scheduler {
     pub(super) fn expire_pre_bind(&mut self) {
         let now = self.now;
         let late = |(id, r): (&PodId, &PreBinding)| r.deadline().filter(|(d, _)| now >= *d).map(|_| *id);
-        let mut ids: Vec<PodId> = self.pre_binding.iter().filter_map(late).collect();
+        let mut ids: Vec<PodId> = self.pre_binding.pods.iter().filter_map(late).collect();
         ids.sort_unstable();
         for id in ids {
             self.end_pre_bind(id, "context deadline exceeded");
@@ -223,7 +267,7 @@ impl Scheduler {
 
     /// When the time of the first pod that waits in PreBind is up.
     pub(super) fn next_pre_bind_deadline(&self) -> Option<Time> {
-        self.pre_binding.values().filter_map(|r| Some(r.deadline()?.0)).min()
+        self.pre_binding.pods.values().filter_map(|r| Some(r.deadline()?.0)).min()
     }
 }
 

@@ -400,28 +400,8 @@ fn waiting_for_volumes_ends() {
     assert_eq!(message(&out), Some(("SchedulerError", want.to_owned())));
 }
 
-#[test]
-fn devices_are_given_once() {
-    let mut e = engine();
-    let claim = |name: &str| {
-        let alternative = model::DeviceAlternative {
-            name: String::new(),
-            class: "chips".into(),
-            selectors: Vec::new(),
-            count: model::DeviceCount::Exactly(1),
-            tolerations: Vec::new(),
-            admin: false,
-        };
-        let request =
-            model::DeviceRequest { name: "x".into(), prioritized: false, alternatives: vec![alternative] };
-        object(ClusterObject::DeviceClaim(model::ResourceClaim {
-            namespace: "ns".into(),
-            name: name.into(),
-            uid: name.into(),
-            requests: vec![request],
-            ..model::ResourceClaim::default()
-        }))
-    };
+/// A node with one device.
+fn device_world() -> Vec<Event> {
     let slice = model::ResourceSlice {
         name: "s".into(),
         driver: "d".into(),
@@ -432,33 +412,73 @@ fn devices_are_given_once() {
         ..model::ResourceSlice::default()
     };
     let class = model::DeviceClass { name: "chips".into(), ..model::DeviceClass::default() };
-    let with = |name: &str, claim: &str| {
-        let mut p = pod(name, 100);
-        let source = model::PodClaimSource::Claim(claim.into());
-        p.spec.resource_claims.push(model::PodResourceClaim { name: "r".into(), source });
-        upsert(p)
-    };
-    let events = vec![
+    vec![
         node("a", 1000),
         object(ClusterObject::DeviceSlice(slice)),
         object(ClusterObject::DeviceClass(class)),
-        claim("one"),
-        claim("two"),
-        with("p", "one"),
-        with("q", "two"),
-    ];
+    ]
+}
+
+/// A pod and its claim for one device.
+fn with_device(name: &str) -> [Event; 2] {
+    let alternative = model::DeviceAlternative {
+        name: String::new(),
+        class: "chips".into(),
+        selectors: Vec::new(),
+        count: model::DeviceCount::Exactly(1),
+        tolerations: Vec::new(),
+        admin: false,
+    };
+    let request =
+        model::DeviceRequest { name: "x".into(), prioritized: false, alternatives: vec![alternative] };
+    let claim = object(ClusterObject::DeviceClaim(model::ResourceClaim {
+        namespace: "ns".into(),
+        name: name.into(),
+        uid: name.into(),
+        requests: vec![request],
+        ..model::ResourceClaim::default()
+    }));
+    let mut p = pod(name, 100);
+    let source = model::PodClaimSource::Claim(name.into());
+    p.spec.resource_claims.push(model::PodResourceClaim { name: "r".into(), source });
+    [claim, upsert(p)]
+}
+
+/// The devices that are to be written, each the first of its pod.
+fn prepared(out: &[Action]) -> Vec<&str> {
+    let mut devices = Vec::new();
+    for action in out {
+        if let Action::Prepare { what, .. } = action {
+            devices.extend(what.devices.iter().take(1).flat_map(|g| &g.devices).map(|d| d.device.as_str()));
+        }
+    }
+    devices
+}
+
+#[test]
+fn devices_are_given_once() {
+    let mut e = engine();
+    let mut events = device_world();
+    events.extend([with_device("p"), with_device("q")].into_iter().flatten());
     let out = step(&mut e, 0, events);
-    let prepared: Vec<&str> = out
-        .iter()
-        .filter_map(|a| match a {
-            Action::Prepare { what, .. } => Some(what.devices[0].devices[0].device.as_str()),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(prepared, ["0"]);
+    assert_eq!(prepared(&out), ["0"]);
     let (_, text) = message(&out).expect("the other waits");
     assert!(text.starts_with("0/1 nodes are available: 1 cannot allocate all claims."), "{text}");
     assert_eq!(binds(&step(&mut e, 1, vec![Event::Answer(crate::Event::Prepared("uid-p".into()))])).len(), 1);
+}
+
+/// The write may still succeed.
+#[test]
+fn devices_that_are_written_for_a_pod_that_is_gone_are_not_free() {
+    let mut e = engine();
+    let mut events = device_world();
+    events.extend(with_device("p"));
+    assert_eq!(prepared(&step(&mut e, 0, events)), ["0"]);
+    step(&mut e, 1, vec![Event::Object(ObjectEvent::PodDelete("uid-p".into()))]);
+    assert_eq!(prepared(&step(&mut e, 2, with_device("q").into())), [""; 0]);
+    let failed = crate::Event::BindFailed { uid: "uid-p".into(), message: "no".into() };
+    step(&mut e, 3, vec![Event::Answer(failed)]);
+    assert_eq!(prepared(&step(&mut e, 4, with_device("r").into())), ["0"]);
 }
 
 /// Pods and nodes coming, going and changing labels, with affinity of all kinds, spreading and Services.

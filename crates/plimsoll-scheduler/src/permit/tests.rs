@@ -389,7 +389,9 @@ fn random_permits_leak_nothing() {
         step(&mut p, 1000, gone);
         assert_eq!(p.queue_counts(), QueueCounts::default(), "seed {seed}");
         assert!(
-            p.waiting.pods().is_empty() && p.reservations.assumed_count() == 0 && p.pre_binding.is_empty()
+            p.waiting.pods().is_empty()
+                && p.reservations.assumed_count() == 0
+                && p.pre_binding.pods.is_empty()
         );
         assert!(p.in_flight_events.is_empty() && p.cluster.pods.iter().next().is_none());
         assert!(p.cluster.columns.used.iter().flatten().all(|used| *used == 0), "seed {seed}: capacity");
