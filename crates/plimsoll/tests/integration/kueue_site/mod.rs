@@ -256,7 +256,10 @@ impl Plane {
     async fn create(&self, file: &str) -> Vec<(Resource, Value)> {
         let mut made = Vec::new();
         for mut object in documents(&self.examples.join(file)) {
-            if !is_of_the_cluster(json::text(&object, &["kind"])) && json::namespace(&object).is_empty() {
+            if is_of_the_cluster(json::text(&object, &["kind"])) {
+                // kubectl asks the path of the cluster, whatever the object says.
+                json::remove(&mut object, &["metadata", "namespace"]);
+            } else if json::namespace(&object).is_empty() {
                 json::set(&mut object, &["metadata", "namespace"], "default".into());
             }
             let resource = resource_of(&object);
