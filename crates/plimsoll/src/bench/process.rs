@@ -71,6 +71,18 @@ impl Running {
         usage(self.child.id())
     }
 
+    /// What it holds now.
+    pub fn held(&self) -> Held {
+        let pid = self.child.id();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_default();
+            line.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or_default()
+        };
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+        Held { memory: field("VmRSS:") as f64 / 1024.0, threads: field("Threads:"), files: files as u64 }
+    }
+
     /// An error when it has ended by itself, with what it said last.
     pub fn check(&mut self) -> anyhow::Result<()> {
         let Some(status) = self.child.try_wait()? else { return Ok(()) };
@@ -78,11 +90,17 @@ impl Running {
         bail!("the controller ended ({status}): {}", said.lines().last().unwrap_or_default())
     }
 
+    /// Asks it to end.
+    pub fn terminate(&self) -> anyhow::Result<()> {
+        let pid = self.child.id().to_string();
+        Command::new("kill").args(["-TERM", &pid]).status().context("kill")?;
+        Ok(())
+    }
+
     /// Asks it to end, and gives how long that took.
     pub async fn stop(mut self) -> anyhow::Result<Duration> {
         let began = Instant::now();
-        let pid = self.child.id().to_string();
-        Command::new("kill").args(["-TERM", &pid]).status().context("kill")?;
+        self.terminate()?;
         while self.child.try_wait()?.is_none() {
             if began.elapsed() > PATIENCE {
                 bail!("the controller does not end after SIGTERM");
@@ -98,6 +116,17 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What a process holds at present; zeros where the system does not tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Held {
+    /// Resident memory, in MiB.
+    pub memory: f64,
+    /// Threads.
+    pub threads: u64,
+    /// Open files and connections.
+    pub files: u64,
 }
 
 /// What a process has used; zeros where the system does not tell.

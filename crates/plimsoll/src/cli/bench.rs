@@ -163,6 +163,13 @@ pub struct BenchSoak {
     /// Jobs created per second.
     #[arg(long, default_value_t = 10.0, value_name = "N", value_parser = rate)]
     pub jobs: f64,
+    /// Directory of `etcd` and `kube-apiserver`: `plimsoll run` under load on these, killed now and then, instead of the
+    /// embedded control plane.
+    #[arg(long, value_name = "DIR")]
+    pub kube_apiserver: Option<PathBuf>,
+    /// With --kube-apiserver: time from one kill of `plimsoll run` to the next.
+    #[arg(long, default_value = "15m", value_name = "TIME", value_parser = duration)]
+    pub kill_every: Duration,
     /// Number of clients that connect, watch for a moment and disconnect.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub watchers: usize,

@@ -7,11 +7,12 @@
 mod binder;
 mod bound;
 mod drive;
+mod failover;
 mod make;
 mod objects;
 mod place;
 mod watch;
-mod writes;
+pub mod writes;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -71,7 +72,11 @@ async fn measure(args: cli::BenchCluster) -> anyhow::Result<()> {
     for mut w in workloads {
         w.scale(args.scale);
         // The other rows are worth their time still.
-        if let Err(e) = place::run(&args, &w, &schedulers, &assets).await {
+        let measured = match w.failover {
+            true => failover::run(&args, &w, &schedulers, &assets).await,
+            false => place::run(&args, &w, &schedulers, &assets).await,
+        };
+        if let Err(e) = measured {
             failed.push(format!("{e:#}"));
         }
     }
@@ -169,7 +174,12 @@ impl Server {
 
     /// What the controller says goes there.
     fn log(&self) -> PathBuf {
-        self.dir.join("controller.log")
+        self.replica_log(0)
+    }
+
+    /// What one of several replicas says goes there.
+    fn replica_log(&self, replica: usize) -> PathBuf {
+        self.dir.join(format!("controller-{replica}.log"))
     }
 }
 
@@ -218,8 +228,8 @@ async fn turn(
     })
 }
 
-/// Creates the definitions and everything but workloads.
-async fn install(api: &Api, shape: &Shape) -> anyhow::Result<()> {
+/// Creates Kueue's definitions, and waits until they are served.
+pub async fn define(api: &Api) -> anyhow::Result<()> {
     const DEFINITIONS: Resource = Resource {
         api_version: "apiextensions.k8s.io/v1",
         plural: "customresourcedefinitions",
@@ -235,6 +245,12 @@ async fn install(api: &Api, shape: &Shape) -> anyhow::Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    Ok(())
+}
+
+/// Creates the definitions and everything but workloads.
+async fn install(api: &Api, shape: &Shape) -> anyhow::Result<()> {
+    define(api).await?;
     for (resource, object) in objects::setup(shape, NAMESPACE) {
         api.create(resource, &object).await.with_context(|| format!("creating {}", json::name(&object)))?;
         if object.get("status").is_some() {

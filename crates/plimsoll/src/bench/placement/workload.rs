@@ -35,6 +35,9 @@ pub struct Workload {
     /// Whether the measured pods are created before the scheduler starts. Its start is measured then.
     #[serde(default)]
     pub waiting: bool,
+    /// Whether the leader of two replicas ends while the pods come. How soon the other one binds is measured then.
+    #[serde(default)]
+    pub failover: bool,
     /// Objects that come and go meanwhile.
     pub churn: Option<Churn>,
     /// Wanted pods per second.

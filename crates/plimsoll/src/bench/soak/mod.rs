@@ -1,5 +1,7 @@
 //! `plimsoll bench soak`: jobs come and go, watchers connect and leave, for hours; what stays behind is a fault.
 
+mod real;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +27,8 @@ use crate::{cli, say};
 const MOST_JOBS: usize = 300;
 /// Time that everything gets to finish and go away at the end.
 const DRAIN: Duration = Duration::from_secs(60);
+/// CPUs of the queue.
+const QUOTA: u64 = 40;
 /// Looks at memory and sizes in a run.
 const SAMPLES: u32 = 120;
 /// How much memory may grow from the third quarter of the run to the last: this factor and so many bytes.
@@ -53,6 +57,13 @@ struct Done {
 
 /// Runs it and reports.
 pub async fn run(args: cli::BenchSoak) -> anyhow::Result<()> {
+    if let Some(assets) = args.kube_apiserver.clone() {
+        return tokio::select! {
+            soaked = real::run(&args, &assets) => soaked,
+            // What was started ends, too.
+            () = crate::up::signal() => anyhow::bail!("interrupted: the soak is not over"),
+        };
+    }
     let parent = args.data.clone().unwrap_or_else(std::env::temp_dir);
     let dir = parent.join(format!("plimsoll-soak-{}", std::process::id()));
     let _scratch = Scratch(dir.clone());
@@ -89,16 +100,33 @@ pub async fn run(args: cli::BenchSoak) -> anyhow::Result<()> {
     verdict(&figures, &samples)
 }
 
-/// Nodes, and a queue that some of the jobs have to wait in.
-async fn prepare(place: &Place) -> anyhow::Result<()> {
+fn nodes() -> Vec<Value> {
     let now = plimsoll_runtime::clock::now().0;
     let shape = Shape { cpu: "32".into(), memory: "64Gi".into(), pods: 110 };
-    place.create_nodes((0..20).map(|i| node(i, &shape, now)).collect()).await?;
+    (0..20).map(|i| node(i, &shape, now)).collect()
+}
+
+/// Nodes, and a queue that some of the jobs have to wait in.
+async fn prepare(place: &Place) -> anyhow::Result<()> {
+    place.create_nodes(nodes()).await?;
+    make_queue(&place.target, &place.namespace).await
+}
+
+async fn make_queue(target: &Target, namespace: &str) -> anyhow::Result<()> {
+    let mut connection = target.connect().await?;
+    for (path, object) in queue(namespace) {
+        connection.send(Method::POST, &path, JSON, object.to_string().into()).await.context(path)?;
+    }
+    Ok(())
+}
+
+/// A queue of [`QUOTA`] CPUs: collection and object.
+fn queue(namespace: &str) -> [(String, Value); 3] {
     let kueue = "/apis/kueue.x-k8s.io/v1beta2";
     let quota = json!([{"coveredResources": ["cpu"], "flavors": [
-        {"name": "any", "resources": [{"name": "cpu", "nominalQuota": 40}]},
+        {"name": "any", "resources": [{"name": "cpu", "nominalQuota": QUOTA}]},
     ]}]);
-    let objects = [
+    let mut objects = [
         (format!("{kueue}/resourceflavors"), json!({"kind": "ResourceFlavor", "metadata": {"name": "any"}})),
         (
             format!("{kueue}/clusterqueues"),
@@ -106,16 +134,14 @@ async fn prepare(place: &Place) -> anyhow::Result<()> {
                    "spec": {"namespaceSelector": {}, "resourceGroups": quota}}),
         ),
         (
-            format!("{kueue}/namespaces/{}/localqueues", place.namespace),
+            format!("{kueue}/namespaces/{namespace}/localqueues"),
             json!({"kind": "LocalQueue", "metadata": {"name": "soak"}, "spec": {"clusterQueue": "soak"}}),
         ),
     ];
-    let mut connection = place.target.connect().await?;
-    for (path, mut object) in objects {
+    for (_, object) in &mut objects {
         object["apiVersion"] = json!("kueue.x-k8s.io/v1beta2");
-        connection.send(Method::POST, &path, JSON, object.to_string().into()).await.context(path)?;
     }
-    Ok(())
+    objects
 }
 
 fn job(index: u64) -> Value {
