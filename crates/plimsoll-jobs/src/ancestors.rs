@@ -125,7 +125,7 @@ pub(crate) fn child(job: &dyn GenericJob, env: Env<'_>) -> Option<Plan> {
     let runs = unfinished.max_by_key(|w| age(w)).is_some_and(|wl| {
         // While one slice replaces another, none may be admitted.
         let elastic = env.is_elastic(object) || env.is_elastic(&ancestor);
-        if elastic { !json::is_true(wl, "Evicted") } else { json::is_true(wl, "Admitted") }
+        if elastic { !json::is_true(&wl, "Evicted") } else { json::is_true(&wl, "Admitted") }
     });
     if runs {
         return Some(Plan::new());

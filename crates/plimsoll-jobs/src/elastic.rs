@@ -90,7 +90,7 @@ fn charged(wl: &Value) -> BTreeMap<&str, i64> {
 
 /// The job's workloads: unfinished ones, oldest first, and finished ones.
 fn slices(job: &Value, env: Env<'_>) -> (Vec<Arc<Value>>, Vec<Arc<Value>>) {
-    let mut all: Vec<Arc<Value>> = env.objects.owned_by(json::uid(job)).cloned().collect();
+    let mut all: Vec<Arc<Value>> = env.objects.owned_by(json::uid(job)).collect();
     let age =
         |w: &Value| (json::text(w, &["metadata", "creationTimestamp"]).to_owned(), json::uid(w).to_owned());
     all.sort_by_key(|w| age(w));

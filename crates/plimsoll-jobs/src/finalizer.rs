@@ -14,7 +14,7 @@ use crate::plan::{Plan, patch, remove_finalizer};
 use crate::store::{Kind, ObjectStore};
 
 /// The deleted objects of a kind that still exist.
-fn deleting(objects: &ObjectStore, kind: Kind) -> impl Iterator<Item = &Arc<Value>> {
+fn deleting(objects: &ObjectStore, kind: Kind) -> impl Iterator<Item = Arc<Value>> {
     objects.all(kind).filter(|o| json::deleting(o))
 }
 
@@ -25,22 +25,22 @@ pub(crate) fn affected(objects: &ObjectStore, kind: Kind, object: &Value) -> Vec
         Kind::Workload => {
             let queue = json::text(object, &["status", "admission", "clusterQueue"]);
             // The workload's last state may no longer name the queue it was in.
-            let of_queue = |q: &&Arc<Value>| queue.is_empty() || json::name(q) == queue;
+            let of_queue = |q: &Arc<Value>| queue.is_empty() || json::name(q) == queue;
             deleting(objects, Kind::ClusterQueue)
                 .filter(of_queue)
-                .map(|q| Key::ClusterQueue(name(q)))
+                .map(|q| Key::ClusterQueue(name(&q)))
                 .collect()
         }
         Kind::ClusterQueue => {
             let mut keys = vec![Key::ClusterQueue(name(object))];
-            keys.extend(deleting(objects, Kind::Flavor).map(|f| Key::ResourceFlavor(name(f))));
-            keys.extend(deleting(objects, Kind::AdmissionCheck).map(|c| Key::AdmissionCheck(name(c))));
+            keys.extend(deleting(objects, Kind::Flavor).map(|f| Key::ResourceFlavor(name(&f))));
+            keys.extend(deleting(objects, Kind::AdmissionCheck).map(|c| Key::AdmissionCheck(name(&c))));
             keys
         }
         Kind::AdmissionCheck => vec![Key::AdmissionCheck(name(object))],
         Kind::Flavor => {
             let mut keys = vec![Key::ResourceFlavor(name(object))];
-            keys.extend(deleting(objects, Kind::Topology).map(|t| Key::TopologyInUse(name(t))));
+            keys.extend(deleting(objects, Kind::Topology).map(|t| Key::TopologyInUse(name(&t))));
             keys
         }
         Kind::Topology => vec![Key::TopologyInUse(name(object))],
@@ -53,10 +53,8 @@ pub(crate) fn cluster_queue(objects: &ObjectStore, name: &str) -> Plan {
     let Some(queue) = objects.get(Kind::ClusterQueue, "", name).filter(|q| json::deleting(q)) else {
         return Plan::new();
     };
-    let reserved = objects.all(Kind::Workload).any(|w| {
-        json::text(w, &["status", "admission", "clusterQueue"]) == name
-            && !json::is_true(w, "Finished")
-            && w["spec"]["active"] != false
+    let reserved = objects.reserving_workloads().any(|w| {
+        json::text(&w, &["status", "admission", "clusterQueue"]) == name && w["spec"]["active"] != false
     });
     if reserved {
         return Plan::new();
@@ -69,8 +67,8 @@ pub(crate) fn resource_flavor(objects: &ObjectStore, name: &str) -> Plan {
     let Some(flavor) = objects.get(Kind::Flavor, "", name).filter(|f| json::deleting(f)) else {
         return Plan::new();
     };
-    let uses = |q: &Arc<Value>| {
-        let groups = json::list(q, &["spec", "resourceGroups"]).iter();
+    let uses = |q: Arc<Value>| {
+        let groups = json::list(&q, &["spec", "resourceGroups"]).iter();
         groups.flat_map(|g| json::list(g, &["flavors"])).any(|f| f["name"] == name)
     };
     if objects.all(Kind::ClusterQueue).any(uses) {
@@ -85,8 +83,8 @@ pub(crate) fn admission_check(objects: &ObjectStore, name: &str) -> Plan {
     if !json::deleting(&check) {
         return add(ADMISSION_CHECKS, &check);
     }
-    let uses = |q: &Arc<Value>| {
-        let checks = json::list(q, &["spec", "admissionChecksStrategy", "admissionChecks"]);
+    let uses = |q: Arc<Value>| {
+        let checks = json::list(&q, &["spec", "admissionChecksStrategy", "admissionChecks"]);
         checks.iter().any(|c| c["name"] == name)
     };
     if objects.all(Kind::ClusterQueue).any(uses) {
@@ -101,7 +99,7 @@ pub(crate) fn topology(objects: &ObjectStore, name: &str) -> Plan {
     if !json::deleting(&topology) {
         return add(TOPOLOGIES, &topology);
     }
-    if objects.all(Kind::Flavor).any(|f| json::text(f, &["spec", "topologyName"]) == name) {
+    if objects.all(Kind::Flavor).any(|f| json::text(&f, &["spec", "topologyName"]) == name) {
         return Plan::new();
     }
     remove_finalizer(TOPOLOGIES, &topology, names::IN_USE).into_iter().collect()

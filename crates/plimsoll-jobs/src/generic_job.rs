@@ -175,11 +175,11 @@ pub trait GenericJob {
         let mut found = FoundWorkloads::default();
         for wl in env.objects.owned_by(json::uid(self.object())).filter(|w| self.may_own(w)) {
             // A finished workload stays the job's, whatever has changed since.
-            let matches = json::is_true(wl, "Finished") || self.equivalent_to_workload(wl, env);
+            let matches = json::is_true(&wl, "Finished") || self.equivalent_to_workload(&wl, env);
             if found.matching.is_none() && matches {
-                found.matching = Some(Arc::clone(wl));
+                found.matching = Some(wl);
             } else {
-                found.to_delete.push(Arc::clone(wl));
+                found.to_delete.push(wl);
             }
         }
         found

@@ -107,9 +107,9 @@ fn let_go(kind: &Value, custom: Option<CustomKind>, env: Env<'_>) -> Plan {
     };
     let mut plan = Plan::new();
     for wl in env.objects.all(Kind::Workload).filter(|wl| of_kind(wl)).take(BATCH) {
-        plan.extend(remove_finalizer(WORKLOADS, wl, names::IN_USE));
-        if !json::deleting(wl) {
-            plan.push(delete(WORKLOADS, wl));
+        plan.extend(remove_finalizer(WORKLOADS, &wl, names::IN_USE));
+        if !json::deleting(&wl) {
+            plan.push(delete(WORKLOADS, &wl));
         }
     }
     if plan.is_empty() {

@@ -28,7 +28,7 @@ fn is_orphan(wl: &Value) -> bool {
 
 /// The workloads of a deleted owner that are being deleted, too.
 pub(crate) fn affected(objects: &ObjectStore, owner: &str) -> Vec<Key> {
-    let key = |w: &Arc<Value>| Key::Orphan(json::namespace(w).to_owned(), json::name(w).to_owned());
+    let key = |w: Arc<Value>| Key::Orphan(json::namespace(&w).to_owned(), json::name(&w).to_owned());
     objects.owned_by(owner).filter(|w| concerns(w)).map(key).collect()
 }
 

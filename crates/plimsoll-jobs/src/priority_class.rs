@@ -21,15 +21,15 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(crate) fn plan(name: &str, objects: &ObjectStore) -> Plan {
     let Some(class) = objects.get(Kind::WorkloadPriorityClass, "", name) else { return Plan::new() };
     let value = class["value"].as_i64().unwrap_or(0);
-    let of_class = |w: &&Arc<Value>| {
+    let of_class = |w: &Arc<Value>| {
         names_workload_priority_class(w)
             && json::text(w, &["spec", "priorityClassRef", "name"]) == name
             && w["spec"]["priority"].as_i64() != Some(value)
     };
-    let update = |w: &Arc<Value>| {
-        let mut new = (**w).clone();
+    let update = |w: Arc<Value>| {
+        let mut new = (*w).clone();
         json::set(&mut new, &["spec", "priority"], json!(value));
-        patch(WORKLOADS, w, &new)
+        patch(WORKLOADS, &w, &new)
     };
     objects.all(Kind::Workload).filter(of_class).filter_map(update).collect()
 }

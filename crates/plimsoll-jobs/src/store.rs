@@ -2,6 +2,7 @@
 //! that shares an [`ObjectStore`] between threads adds its own.
 
 mod declared;
+mod kept;
 mod unreachable;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -14,6 +15,7 @@ use serde_json::Value;
 
 use self::declared::DeclaredKinds;
 pub use self::declared::KnownKind;
+use self::kept::{Kept, Recent};
 use self::unreachable::UnreachableNodes;
 use crate::custom_kind::CustomKind;
 use crate::pod_view::{group_of, slice_of, workload_of};
@@ -102,7 +104,7 @@ impl Kind {
 /// The objects of one kind.
 #[derive(Debug, Default)]
 struct Table {
-    objects: BTreeMap<Name, Arc<Value>>,
+    objects: BTreeMap<Name, Kept>,
     /// Objects that only responses to our own requests have shown: when they go, no watch may know that they were there.
     unseen: BTreeSet<Name>,
     /// Version of the last complete list.
@@ -154,6 +156,10 @@ pub struct ObjectStore {
     sliced: HashMap<Name, BTreeSet<String>>,
     /// Workloads by UID of an owner.
     owned: HashMap<String, BTreeSet<Name>>,
+    /// Names of workloads by (namespace, kind and name of an owner).
+    owned_by_name: HashMap<Name, BTreeSet<String>>,
+    /// What changed of late.
+    recent: Recent,
     /// Names of provisioning requests by (namespace, workload that owns them).
     requests: HashMap<Name, BTreeSet<String>>,
     /// UIDs of objects that were removed, the last one first.
@@ -184,6 +190,7 @@ impl ObjectStore {
                             self.owned.remove(uid);
                         }
                     }
+                    forget(&mut self.owned_by_name, &(name.0.clone(), named(owner)), &name.1);
                 }
             }
             Kind::ProvisioningRequest => {
@@ -213,6 +220,8 @@ impl ObjectStore {
                 for owner in json::list(object, &["metadata", "ownerReferences"]) {
                     let uid = json::text(owner, &["uid"]).to_owned();
                     self.owned.entry(uid).or_default().insert(name.clone());
+                    let of = (name.0.clone(), named(owner));
+                    self.owned_by_name.entry(of).or_default().insert(name.1.clone());
                 }
             }
             Kind::ProvisioningRequest => {
@@ -241,18 +250,22 @@ impl ObjectStore {
         self.tables.entry(kind).or_default()
     }
 
-    fn find(&self, kind: Kind, name: &Name) -> Option<&Arc<Value>> {
+    fn find(&self, kind: Kind, name: &Name) -> Option<&Kept> {
         self.tables.get(&kind)?.objects.get(name)
     }
 
     fn has(&self, kind: Kind, name: &Name, uid: &str) -> bool {
-        self.find(kind, name).is_some_and(|o| json::uid(o) == uid)
+        self.find(kind, name).is_some_and(|o| o.uid() == uid)
     }
 
     fn keep(&mut self, kind: Kind, name: &Name, object: Arc<Value>) {
         let object = without_managed_fields(object);
-        if let Some(old) = self.find(kind, name).cloned() {
-            if revision(&old) > revision(&object) || is_before_deletion(&object, &old) {
+        if let Some(old) = self.find(kind, name) {
+            if old.revision() > revision(&object) {
+                return;
+            }
+            let old = old.object();
+            if is_before_deletion(&object, &old) {
                 return;
             }
             self.unindex(kind, name, &old);
@@ -265,7 +278,11 @@ impl ObjectStore {
             }
         }
         self.index(kind, name, &object);
-        self.table_mut(kind).objects.insert(name.clone(), object);
+        let (kept, unchanged) = self.recent.keep(kind, name, object);
+        self.table_mut(kind).objects.insert(name.clone(), kept);
+        if let Some((kind, name, change)) = unchanged {
+            kept::pack(self.tables.get_mut(&kind).and_then(|t| t.objects.get_mut(&name)), change);
+        }
     }
 
     /// Whether the last change of a WorkloadPriorityClass has left its value: priorities that users have set since stay.
@@ -314,7 +331,7 @@ impl ObjectStore {
         let table = self.table_mut(kind);
         table.listed = version;
         table.is_listed = true;
-        let gone = |name: &&Name| table.objects.get(*name).is_some_and(|o| revision(o) <= version);
+        let gone = |name: &&Name| table.objects.get(*name).is_some_and(|o| o.revision() <= version);
         let gone: Vec<Name> = table.unseen.iter().filter(gone).cloned().collect();
         gone.into_iter().filter_map(|name| self.remove(kind, &name.0, &name.1, "")).collect()
     }
@@ -328,10 +345,10 @@ impl ObjectStore {
         }
         let name = (namespace.to_owned(), name.to_owned());
         let table = self.tables.get_mut(&kind)?;
-        if !uid.is_empty() && table.objects.get(&name).is_some_and(|o| json::uid(o) != uid) {
+        if !uid.is_empty() && table.objects.get(&name).is_some_and(|o| o.uid() != uid) {
             return None;
         }
-        let old = table.objects.remove(&name)?;
+        let old = table.objects.remove(&name)?.object();
         table.unseen.remove(&name);
         match kind {
             Kind::WorkloadPriorityClass => {
@@ -348,10 +365,12 @@ impl ObjectStore {
     /// its end, also where events come later that are older than the deletion.
     pub fn deletion_accepted(&mut self, kind: Kind, namespace: &str, name: &str, uid: &str, now: Time) {
         let name = (namespace.to_owned(), name.to_owned());
-        let object = self.tables.get_mut(&kind).and_then(|t| t.objects.get_mut(&name));
-        if let Some(object) = object.filter(|o| json::uid(o) == uid && !json::deleting(o)) {
+        let Some(kept) = self.find(kind, &name).filter(|o| o.uid() == uid) else { return };
+        let mut object = kept.object();
+        if !json::deleting(&object) {
             let stamp = timestamp::text(now).into();
-            json::set(Arc::make_mut(object), &["metadata", "deletionTimestamp"], stamp);
+            json::set(Arc::make_mut(&mut object), &["metadata", "deletionTimestamp"], stamp);
+            self.keep(kind, &name, object);
         }
     }
 
@@ -362,12 +381,19 @@ impl ObjectStore {
 
     /// An object, if known. The namespace is empty for kinds of cluster scope.
     pub fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        self.find(kind, &(namespace.to_owned(), name.to_owned())).cloned()
+        self.find(kind, &(namespace.to_owned(), name.to_owned())).map(Kept::object)
     }
 
-    /// All objects of a kind, by namespace and name.
-    pub fn all(&self, kind: Kind) -> impl Iterator<Item = &Arc<Value>> {
-        self.tables.get(&kind).into_iter().flat_map(|t| t.objects.values())
+    /// All objects of a kind, by namespace and name. Those that have not changed for long are parsed: for kinds of which there
+    /// are many only on rare occasions.
+    pub fn all(&self, kind: Kind) -> impl Iterator<Item = Arc<Value>> {
+        self.tables.get(&kind).into_iter().flat_map(|t| t.objects.values()).map(Kept::object)
+    }
+
+    /// Workloads that have an admission and have not finished, by namespace and name.
+    pub fn reserving_workloads(&self) -> impl Iterator<Item = Arc<Value>> {
+        let all = self.tables.get(&Kind::Workload).into_iter().flat_map(|t| t.objects.values());
+        all.filter(|w| w.is_reserving()).map(Kept::object)
     }
 
     /// Members of a pod group, by name.
@@ -398,31 +424,24 @@ impl ObjectStore {
         of: &str,
     ) -> Vec<Arc<Value>> {
         let names = index.get(&(namespace.to_owned(), of.to_owned())).into_iter().flatten();
-        names.filter_map(|n| self.find(kind, &(namespace.to_owned(), n.clone())).cloned()).collect()
+        names.filter_map(|n| self.find(kind, &(namespace.to_owned(), n.clone()))).map(Kept::object).collect()
     }
 
     /// Workloads that name `uid` as an owner, by name.
-    pub fn owned_by(&self, uid: &str) -> impl Iterator<Item = &Arc<Value>> {
+    pub fn owned_by(&self, uid: &str) -> impl Iterator<Item = Arc<Value>> {
         let names = self.owned.get(uid).into_iter().flatten();
-        names.filter_map(|n| self.find(Kind::Workload, n))
+        names.filter_map(|n| self.find(Kind::Workload, n)).map(Kept::object)
     }
 
-    /// Workloads of a namespace with an owner of this kind and name. Costs O(workloads of the namespace).
+    /// Workloads of a namespace with an owner of this kind and name, by name.
     pub fn owned_by_name(&self, namespace: &str, kind: &str, name: &str) -> Vec<Arc<Value>> {
-        let from = (namespace.to_owned(), String::new());
-        let owns = |w: &Value| {
-            let owners = json::list(w, &["metadata", "ownerReferences"]);
-            owners.iter().any(|o| o["kind"] == kind && o["name"] == name)
-        };
-        let workloads = self.tables.get(&Kind::Workload).map(|t| t.objects.range(from..));
-        workloads
-            .into_iter()
-            .flatten()
-            .take_while(|(k, _)| k.0 == namespace)
-            .filter(|(_, w)| owns(w))
-            .map(|(_, w)| Arc::clone(w))
-            .collect()
+        self.indexed(Kind::Workload, &self.owned_by_name, namespace, &format!("{kind}/{name}"))
     }
+}
+
+/// Kind and name of an owner.
+fn named(owner: &Value) -> String {
+    format!("{}/{}", json::text(owner, &["kind"]), json::text(owner, &["name"]))
 }
 
 /// Whether `object` was read before the deletion of `known` was accepted: a deletion is never withdrawn.

@@ -104,7 +104,7 @@ pub fn priority(
     }
     let classes = env.objects.all(Kind::PriorityClass);
     let default = classes.filter(|c| c["globalDefault"] == true).min_by_key(|c| c["value"].as_i64());
-    Ok(default.map_or(Priority { class: None, value: 0 }, |c| by_class(c)))
+    Ok(default.map_or(Priority { class: None, value: 0 }, |c| by_class(&c)))
 }
 
 fn by_class(class: &Value) -> Priority {

@@ -133,17 +133,15 @@ impl Tas {
         }
     }
 
-    /// Subtracts what workloads hold in a leaf.
-    fn subtract_tas_usage(&self, leaf: &Leaf, free_capacity: &mut Amounts) {
-        for slot in leaf.slots.iter().flatten() {
-            add_times(free_capacity, &self.held[*slot as usize], -1);
-        }
+    /// What workloads hold in a leaf.
+    fn held_in(&self, leaf: &Leaf) -> [Option<&Amounts>; 2] {
+        leaf.slots.map(|slot| slot.map(|slot| &self.held[slot as usize]))
     }
 
     /// What is free in a leaf for its flavor.
     fn free_capacity(&self, leaf: &Leaf) -> Amounts {
         let mut free_capacity = leaf.free_capacity.clone();
-        self.subtract_tas_usage(leaf, &mut free_capacity);
+        self.held_in(leaf).into_iter().flatten().for_each(|held| add_times(&mut free_capacity, held, -1));
         free_capacity
     }
 

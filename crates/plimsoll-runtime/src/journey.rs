@@ -64,7 +64,7 @@ pub fn written(update: &WorkloadUpdate, object: &Value, writing: Option<Time>) {
 }
 
 fn owned_by(cache: &Cache, uid: &str) -> Vec<Arc<Value>> {
-    cache.objects(|objects| objects.owned_by(uid).cloned().collect())
+    cache.objects(|objects| objects.owned_by(uid).collect())
 }
 
 /// A job has been started: from when its workload was admitted.

@@ -86,14 +86,14 @@ fn has_policy(cq: &Value) -> bool {
 /// change all the time, and concern no other workload.
 fn incomplete(objects: &ObjectStore, cq: &Value, mine: impl Fn(&Value) -> bool) -> Vec<Key> {
     let flavors = flavors(cq);
-    let lacking = |wl: &&Arc<Value>| {
-        let mut have: Vec<String> = objects.owned_by(json::uid(wl)).map(|v| flavor_of(v)).collect();
+    let lacking = |wl: &Arc<Value>| {
+        let mut have: Vec<String> = objects.owned_by(json::uid(wl)).map(|v| flavor_of(&v)).collect();
         have.sort_unstable();
         let mut want = flavors.clone();
         want.sort_unstable();
         !is_variant(wl) && !json::is_true(wl, "Finished") && mine(wl) && have != want
     };
-    objects.all(Kind::Workload).filter(lacking).map(|w| key_of(w)).collect()
+    objects.all(Kind::Workload).filter(lacking).map(|w| key_of(&w)).collect()
 }
 
 fn local_queue(wl: &Value, objects: &ObjectStore) -> Option<Arc<Value>> {
@@ -143,7 +143,9 @@ pub(crate) fn plan(namespace: &str, name: &str, env: Env<'_>) -> Plan {
     if !is_parent(&parent) {
         return if cq.is_some_and(|cq| has_policy(&cq)) { mark(&parent) } else { Plan::new() };
     }
-    let family = Family::of(&parent, cq.as_deref().unwrap_or(&Value::Null), env);
+    let variants: Vec<Arc<Value>> =
+        env.objects.owned_by(json::uid(&parent)).filter(|w| !json::deleting(w)).collect();
+    let family = Family::of(&parent, cq.as_deref().unwrap_or(&Value::Null), &variants);
     // Before anything that may fail again and again: until the job has stopped, its pods run without a right to.
     let first = [Family::finish, Family::follow_evictions];
     let rest = [
@@ -191,11 +193,10 @@ fn step(plan: Plan) -> Step {
 }
 
 impl<'a> Family<'a> {
-    fn of(parent: &'a Value, cq: &Value, env: Env<'a>) -> Self {
+    fn of(parent: &'a Value, cq: &Value, variants: &'a [Arc<Value>]) -> Self {
         let flavors = flavors(cq);
         let place = |flavor: &str| flavors.iter().position(|f| f == flavor);
-        let mut variants: Vec<&Arc<Value>> =
-            env.objects.owned_by(json::uid(parent)).filter(|w| !json::deleting(w)).collect();
+        let mut variants: Vec<&Arc<Value>> = variants.iter().collect();
         variants.sort_by_key(|v| place(&flavor_of(v)));
         let migration = &cq["spec"]["concurrentAdmissionPolicy"]["migration"];
         let last = migration["constraints"]["lastAcceptableFlavorName"].as_str();

@@ -204,7 +204,7 @@ impl World {
     fn state(&self) -> (String, Vec<(String, String)>) {
         let parent = self.get("wl-12345").unwrap();
         let mut variants: Vec<_> =
-            self.fixture.owned_by("uid-wl-12345").map(|v| (flavor_of(v), words(v))).collect();
+            self.fixture.owned_by("uid-wl-12345").map(|v| (flavor_of(&v), words(&v))).collect();
         variants.sort();
         (words(&parent), variants)
     }

@@ -97,7 +97,7 @@ pub(crate) fn of_runtime(
     let kind = custom.preferred().kind;
     let (namespace, name) = (json::namespace(runtime), json::name(runtime));
     let jobs = objects.all(KIND).filter(|job| names_runtime(job, kind, namespace, name));
-    jobs.map(|job| crate::Key::job(FRAMEWORK, json::namespace(job), json::name(job))).collect()
+    jobs.map(|job| crate::Key::job(FRAMEWORK, json::namespace(&job), json::name(&job))).collect()
 }
 
 /// The JobSet as the trainer makes it (trainer `pkg/runtime/framework/plugins/jobset/builder.go`), as far as podsets are

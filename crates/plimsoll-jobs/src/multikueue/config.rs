@@ -59,7 +59,7 @@ pub(super) fn checks_concerned(kind: Kind, object: &Value, objects: &ObjectStore
         _ => clusters(objects, check).is_ok_and(|all| all.iter().any(|c| c == name)),
     };
     let ours = objects.all(Kind::AdmissionCheck).filter(|c| c["spec"]["controllerName"] == CONTROLLER);
-    ours.filter(|c| concerned(c)).map(|c| json::name(c).to_owned()).collect()
+    ours.filter(|c| concerned(c)).map(|c| json::name(&c).to_owned()).collect()
 }
 
 /// Where a MultiKueueCluster has its kubeconfig.

@@ -145,7 +145,7 @@ pub(super) enum Together {
 }
 
 /// The other workloads of a workload's job (Kueue `listComponentWorkloads`).
-fn components<'a>(local: &'a Value, objects: &'a ObjectStore) -> impl Iterator<Item = &'a Arc<Value>> {
+fn components<'a>(local: &'a Value, objects: &'a ObjectStore) -> impl Iterator<Item = Arc<Value>> {
     let owners = json::list(local, &["metadata", "ownerReferences"]).iter();
     let indexed = json::annotation(local, names::COMPONENT).is_some();
     let all =
@@ -157,8 +157,8 @@ fn components<'a>(local: &'a Value, objects: &'a ObjectStore) -> impl Iterator<I
 pub(super) fn waiting_components<'a>(
     local: &'a Value,
     objects: &'a ObjectStore,
-) -> impl Iterator<Item = &'a Arc<Value>> {
-    let waits = |w: &&Arc<Value>| {
+) -> impl Iterator<Item = Arc<Value>> {
+    let waits = |w: &Arc<Value>| {
         json::is_true(w, "QuotaReserved")
             && w["status"]["clusterName"].is_null()
             && w["status"]["nominatedClusterNames"].is_null()
@@ -176,7 +176,7 @@ impl Group<'_> {
         let Some(job) = self.jobs.first().filter(|_| self.adapter.has_several()) else {
             return Together::First;
         };
-        let others: Vec<&Arc<Value>> = components(self.local, self.env.objects).collect();
+        let others: Vec<Arc<Value>> = components(self.local, self.env.objects).collect();
         if i64::try_from(others.len()).is_ok_and(|n| n + 1 < leader_worker_set::replicas(job)) {
             return Together::Waits;
         }

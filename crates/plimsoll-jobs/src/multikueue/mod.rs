@@ -103,16 +103,16 @@ pub fn key_of(object: &Value) -> WorkloadKey {
 pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<WorkloadKey> {
     match kind {
         Kind::Workload if has_checks(object) => {
-            let waiting = group::waiting_components(object, objects).map(|w| key_of(w));
+            let waiting = group::waiting_components(object, objects).map(|w| key_of(&w));
             [key_of(object)].into_iter().chain(waiting).collect()
         }
         Kind::Job | Kind::Pod | Kind::StatefulSet | Kind::Custom(_) => {
             let owned = objects.owned_by(json::uid(object));
-            owned.filter(|w| has_checks(w)).map(|w| key_of(w)).collect()
+            owned.filter(|w| has_checks(w)).map(|w| key_of(&w)).collect()
         }
         Kind::AdmissionCheck | Kind::MultiKueueConfig | Kind::MultiKueueCluster => {
             let checks = config::checks_concerned(kind, object, objects);
-            let concerned = |w: &&Arc<Value>| {
+            let concerned = |w: &Arc<Value>| {
                 json::list(w, &["status", "admissionChecks"])
                     .iter()
                     .any(|row| checks.iter().any(|check| row["name"] == check.as_str()))
@@ -128,8 +128,8 @@ pub fn all(objects: &ObjectStore) -> Vec<WorkloadKey> {
     all_where(objects, |w| config::row(objects, w).is_some())
 }
 
-fn all_where(objects: &ObjectStore, concerned: impl Fn(&&Arc<Value>) -> bool) -> Vec<WorkloadKey> {
-    objects.all(Kind::Workload).filter(concerned).map(|w| key_of(w)).collect()
+fn all_where(objects: &ObjectStore, concerned: impl Fn(&Arc<Value>) -> bool) -> Vec<WorkloadKey> {
+    objects.all(Kind::Workload).filter(concerned).map(|w| key_of(&w)).collect()
 }
 
 fn has_checks(workload: &Value) -> bool {

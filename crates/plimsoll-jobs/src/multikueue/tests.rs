@@ -524,7 +524,7 @@ fn custom_kinds_are_dispatched_by_one_adapter() {
         (owner["apiVersion"], owner["kind"]) = (json!(resource.api_version), json!(resource.kind));
         let Fixture { objects, config } = self::manager(local);
         for kind in [Kind::AdmissionCheck, Kind::MultiKueueConfig, Kind::Workload] {
-            objects.all(kind).for_each(|object| manager.put(kind, Arc::clone(object)));
+            objects.all(kind).for_each(|object| manager.put(kind, object));
         }
         manager.config = config;
         assert!(followed(&manager.config, &manager.objects).iter().any(|(k, _)| *k == kind), "{resource:?}");

@@ -121,7 +121,7 @@ impl WorkerStore {
 
     /// All workloads of which there is something.
     pub fn workloads(&self) -> BTreeSet<WorkloadKey> {
-        let copies = self.objects.all(Kind::Workload).map(|w| key_of(w));
+        let copies = self.objects.all(Kind::Workload).map(|w| key_of(&w));
         copies.chain(self.jobs.keys().cloned()).collect()
     }
 

@@ -142,8 +142,8 @@ fn finalize(pod: &Value) -> Option<Write> {
 }
 
 /// Without the workloads of pod groups, which have their own key.
-fn of_single_pods<'a>(workloads: impl IntoIterator<Item = &'a Arc<Value>>) -> Vec<Arc<Value>> {
-    workloads.into_iter().filter(|w| json::annotation(w, names::IS_GROUP).is_none()).cloned().collect()
+fn of_single_pods(workloads: impl IntoIterator<Item = Arc<Value>>) -> Vec<Arc<Value>> {
+    workloads.into_iter().filter(|w| json::annotation(w, names::IS_GROUP).is_none()).collect()
 }
 
 /// The writes for the pod of this name.
@@ -151,7 +151,7 @@ fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
     let objects = env.objects;
     let Some(object) = objects.get(Kind::Pod, namespace, name) else {
         let workloads = objects.owned_by_name(namespace, "Pod", name);
-        return orphan::finalize_ownerless(&of_single_pods(&workloads), env);
+        return orphan::finalize_ownerless(&of_single_pods(workloads), env);
     };
     if group::of(&object).is_none()
         && let Some(plan) = serving::join(&object, env)

@@ -49,7 +49,7 @@ pub(crate) fn affected(objects: &ObjectStore, kind: Kind, object: &Value) -> Vec
             of_check(objects, name)
         }
         Kind::ProvisioningConfig => {
-            users_of(objects, name).flat_map(|c| of_check(objects, json::name(c))).collect()
+            users_of(objects, name).flat_map(|c| of_check(objects, json::name(&c))).collect()
         }
         _ => Vec::new(),
     }
@@ -60,7 +60,7 @@ pub fn all(objects: &ObjectStore) -> Vec<Key> {
     let ours = objects
         .all(Kind::AdmissionCheck)
         .filter(|c| json::text(c, &["spec", "controllerName"]) == config::CONTROLLER);
-    ours.flat_map(|c| of_check(objects, json::name(c))).collect()
+    ours.flat_map(|c| of_check(objects, json::name(&c))).collect()
 }
 
 /// The workload behind a request or a template.
@@ -78,7 +78,7 @@ fn owner_of(objects: &ObjectStore, object: &Value) -> Option<Key> {
     }
 }
 
-fn users_of<'a>(objects: &'a ObjectStore, config: &'a str) -> impl Iterator<Item = &'a Arc<Value>> {
+fn users_of(objects: &ObjectStore, config: &str) -> impl Iterator<Item = Arc<Value>> {
     objects.all(Kind::AdmissionCheck).filter(move |c| {
         json::text(c, &["spec", "controllerName"]) == config::CONTROLLER && config::reference(c) == Ok(config)
     })
@@ -88,8 +88,8 @@ fn users_of<'a>(objects: &'a ObjectStore, config: &'a str) -> impl Iterator<Item
 fn of_check(objects: &ObjectStore, check: &str) -> Vec<Key> {
     let mut keys = vec![Key::AdmissionCheck(check.to_owned())];
     for wl in objects.all(Kind::Workload) {
-        if json::list(wl, &["status", "admissionChecks"]).iter().any(|c| c["name"] == check) {
-            keys.push(Key::Provisioning(json::namespace(wl).to_owned(), json::name(wl).to_owned()));
+        if json::list(&wl, &["status", "admissionChecks"]).iter().any(|c| c["name"] == check) {
+            keys.push(Key::Provisioning(json::namespace(&wl).to_owned(), json::name(&wl).to_owned()));
         }
     }
     keys

@@ -239,7 +239,7 @@ fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
 /// A workload for each group; those of groups that are gone are deleted (Kueue `filterWorkloads`).
 fn workloads(set: &Value, namespace: &str, env: Env<'_>) -> Plan {
     let mut left: BTreeMap<String, Arc<Value>> =
-        env.objects.owned_by(json::uid(set)).map(|w| (json::name(w).to_owned(), Arc::clone(w))).collect();
+        env.objects.owned_by(json::uid(set)).map(|w| (json::name(&w).to_owned(), w)).collect();
     let (mut plan, mut missing) = (Plan::new(), 0);
     for group in 0..groups(set).clamp(0, MOST_REPLICAS) {
         let name = name_of_workload(set, &group.to_string());

@@ -55,9 +55,9 @@ pub(super) fn default(review: &Review<'_>, object: &mut Value) {
 /// Existing objects with fields that have no effect: `plural/name` and why. For the log at the start.
 pub fn objects_without_effect(objects: &ObjectStore, config: &Config) -> Vec<(String, String)> {
     let queues = objects.all(Kind::ClusterQueue);
-    let told = |queue: &Arc<Value>| {
-        let text = without_effect("clusterqueues", queue, config)?;
-        Some((format!("clusterqueues/{}", json::name(queue)), text))
+    let told = |queue: Arc<Value>| {
+        let text = without_effect("clusterqueues", &queue, config)?;
+        Some((format!("clusterqueues/{}", json::name(&queue)), text))
     };
     queues.filter_map(told).collect()
 }

@@ -9,13 +9,13 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 pub(super) use leaf::count_in;
-use leaf::{Excluded, preference, unsuitable};
+use leaf::{Excluded, FreeIn, preference, unsuitable};
 
 use super::replace::{is_on, lies_in};
 use super::request::{TasRequest, TasView};
 use super::tree::{DomainId, FlavorTree};
 use super::{Amounts, PlaceLimits, add_times};
-use crate::ids::Map;
+use crate::ids::{Map, ResourceId};
 use crate::model::{PodSet, TopologyAssignment, TopologyRequest};
 
 /// More pods than anyone asks for.
@@ -195,7 +195,8 @@ impl TasView<'_> {
         };
         let one = with_pod(&workers.one);
         let first = leader.map(|l| with_pod(&l.one));
-        let mut free_capacity = Amounts::new();
+        // Of which resource how many nodes have too little.
+        let mut lacking: Vec<(ResourceId, usize)> = Vec::new();
         for leaf in &tree.leaves {
             search.excluded.nodes += 1;
             if let Some(reason) = unsuitable(leaf, ps, &tree.tolerations) {
@@ -208,39 +209,39 @@ impl TasView<'_> {
                 search.excluded.count("topologyDomain".into());
                 continue;
             }
-            free_capacity.clone_from(&leaf.free_capacity);
-            if !empty {
-                self.state.tas.subtract_tas_usage(leaf, &mut free_capacity);
-            }
-            if let Some(t) = taken.get(&leaf.id).filter(|_| !taken.is_empty()) {
-                add_times(&mut free_capacity, t, -1);
-            }
+            let held = if empty { [None; 2] } else { self.state.tas.held_in(leaf) };
+            let taken = if taken.is_empty() { None } else { taken.get(&leaf.id) };
+            let free = FreeIn { leaf, held, taken };
             let state = &mut search.state[leaf.domain as usize];
             if search.affine {
                 state.affinity = preference(leaf, ps);
             }
-            let (pods, limiting) = count_in(&one, &free_capacity, &self.state.ids);
-            state.pods = pods;
-            if pods == 0 && !limiting.is_empty() {
-                search.excluded.count(format!("resource {limiting:?}"));
+            state.pods = free.count(&one, None);
+            if state.pods == 0
+                && let Some(res) = free.lacks(&one, &self.state.ids)
+            {
+                match lacking.iter_mut().find(|(r, _)| *r == res) {
+                    Some((_, nodes)) => *nodes += 1,
+                    None => lacking.push((res, 1)),
+                }
             }
             let leads = |f: &&Amounts| {
-                leader.is_none_or(|l| limits.of(l.index, &leaf.id) > 0)
-                    && count_in(f, &free_capacity, &self.state.ids).0 > 0
+                leader.is_none_or(|l| limits.of(l.index, &leaf.id) > 0) && free.count(f, None) > 0
             };
-            if let Some(first) = first.as_ref().filter(leads) {
-                state.leaders = 1;
-                add_times(&mut free_capacity, first, -1);
-            }
-            state.pods_beside = count_in(&one, &free_capacity, &self.state.ids).0;
+            let first = first.as_ref().filter(leads);
+            state.leaders = i64::from(first.is_some());
+            state.pods_beside = if first.is_some() { free.count(&one, first) } else { state.pods };
             if !limits.is_empty() {
                 let limit = limits.of(workers.index, &leaf.id);
-                if limit == 0 && pods > 0 {
+                if limit == 0 && state.pods > 0 {
                     search.excluded.count(OTHER_FILTERS.into());
                 }
-                let state = &mut search.state[leaf.domain as usize];
                 (state.pods, state.pods_beside) = (state.pods.min(limit), state.pods_beside.min(limit));
             }
+        }
+        for (res, nodes) in lacking {
+            let name = self.state.ids.resource_name(res);
+            search.excluded.count_some(format!("resource {name:?}"), nodes);
         }
     }
 }

@@ -124,9 +124,9 @@ pub async fn run(context: Context, clusters: Clusters, stop: CancellationToken) 
             }
             continue;
         }
-        let all: Vec<Arc<Value>> = context.cache.objects(|objects| {
-            objects.all(Kind::MultiKueueCluster).filter(|c| !json::deleting(c)).cloned().collect()
-        });
+        let all: Vec<Arc<Value>> = context
+            .cache
+            .objects(|objects| objects.all(Kind::MultiKueueCluster).filter(|c| !json::deleting(c)).collect());
         let gone = clusters.with(|known| {
             let named = |name: &String| all.iter().any(|c| json::name(c) == name);
             known.extract_if(.., |name, _| !named(name)).collect::<Vec<_>>()

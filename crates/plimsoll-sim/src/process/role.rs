@@ -69,7 +69,7 @@ impl Process {
                 .objects
                 .all(Stored::Workload)
                 .filter(|w| ingest::waits_for_stop(w))
-                .map(|w| name_of(w).1)
+                .map(|w| name_of(&w).1)
                 .collect();
             for name in evicted {
                 network.agenda.after(STOPS, Happens::Stopped(self.life, name));

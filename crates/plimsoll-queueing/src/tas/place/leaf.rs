@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::MANY;
-use crate::ids::Ids;
+use crate::ids::{Ids, ResourceId};
 use crate::model::PodSet;
 use crate::tas::tree::Leaf;
 use crate::tas::{Amounts, amount_of};
@@ -21,6 +21,41 @@ pub(in crate::tas) fn count_in<'a>(one: &Amounts, free_capacity: &Amounts, ids: 
     best.unwrap_or((0, ""))
 }
 
+/// What is free in a leaf, read where it is kept: a search looks at every leaf.
+pub(super) struct FreeIn<'a> {
+    pub(super) leaf: &'a Leaf,
+    /// What workloads hold there.
+    pub(super) held: [Option<&'a Amounts>; 2],
+    /// What those before in the same search take.
+    pub(super) taken: Option<&'a Amounts>,
+}
+
+impl FreeIn<'_> {
+    fn amount(&self, res: ResourceId) -> i64 {
+        let used = self.held.into_iter().chain([self.taken]).flatten();
+        let all = amount_of(&self.leaf.free_capacity, res);
+        used.fold(all, |free, used| free.saturating_sub(amount_of(used, res)))
+    }
+
+    /// How often `one` fits, beside `beside` if given.
+    pub(super) fn count(&self, one: &Amounts, beside: Option<&Amounts>) -> i64 {
+        let counts = one.iter().map(|&(res, need)| {
+            if need == 0 {
+                return MANY;
+            }
+            let free = self.amount(res).saturating_sub(beside.map_or(0, |b| amount_of(b, res)));
+            (free / need).clamp(0, MANY)
+        });
+        counts.min().unwrap_or(0)
+    }
+
+    /// The resource of which there is not enough for a single `one`, the first by name.
+    pub(super) fn lacks(&self, one: &Amounts, ids: &Ids) -> Option<ResourceId> {
+        let lacking = one.iter().filter(|&&(res, need)| need != 0 && self.amount(res) / need <= 0);
+        lacking.map(|(res, _)| *res).min_by_key(|res| ids.resource_name(*res))
+    }
+}
+
 /// Why nodes can't be used.
 #[derive(Debug, Default)]
 pub(super) struct Excluded {
@@ -30,7 +65,11 @@ pub(super) struct Excluded {
 
 impl Excluded {
     pub(super) fn count(&mut self, reason: String) {
-        *self.reasons.entry(reason).or_insert(0) += 1;
+        self.count_some(reason, 1);
+    }
+
+    pub(super) fn count_some(&mut self, reason: String, nodes: usize) {
+        *self.reasons.entry(reason).or_insert(0) += nodes;
     }
 
     pub(super) fn text(&self) -> String {
