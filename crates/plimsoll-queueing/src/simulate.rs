@@ -7,9 +7,10 @@ use std::ops::Deref;
 
 use super::amount::Amount;
 use super::ids::{ClusterQueueId, FlavorResource, Map, WorkloadId};
-use super::tas::{Place, TasView};
+use super::tas::{Place, PlaceLimits, Places, TasRequests, TasView};
 use super::tree;
 use crate::Queueing;
+use crate::state::WorkloadInfo;
 
 /// A point to which a simulation can be rolled back.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +66,23 @@ impl<'a> Simulation<'a> {
             let Some((id, was)) = self.removed_log.pop() else { return };
             self.set_removed(id, was);
         }
+    }
+
+    /// Places once all workloads have left.
+    pub(crate) fn places_when_empty(&mut self, id: WorkloadId, requests: &TasRequests) -> Places {
+        let find = |s: &Self| s.tas_view().find_places(id, requests, true, &PlaceLimits::default());
+        // A search for balanced places may end before its time.
+        let written = |w: &&WorkloadInfo| w.is_placed_as_written() && !self.config.gates.tas_balanced;
+        let Some(like) = self.wl(id).filter(written).map(WorkloadInfo::scheduling_hash) else {
+            return find(self);
+        };
+        if let Some(known) = self.tas.known_when_empty(like, requests) {
+            debug_assert_eq!(*known, find(self), "places that are known for an empty cluster");
+            return known.clone();
+        }
+        let places = find(self);
+        self.state.tas.keep_when_empty(like, requests, &places);
+        places
     }
 
     /// Whether a workload counts as gone.

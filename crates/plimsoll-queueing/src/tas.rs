@@ -19,14 +19,16 @@ mod request;
 mod tests;
 mod to_come;
 mod tree;
+mod when_empty;
 
 use std::collections::BTreeMap;
 
 pub(crate) use health::Health;
 pub(crate) use limits::PlaceLimits;
 use request::ALL_FLAVORS;
-pub(crate) use request::{Place, TasRequests, TasView, is_explicit, set_places};
+pub(crate) use request::{Place, Places, TasRequests, TasView, is_explicit, set_places};
 use tree::{FlavorTree, Leaf};
+use when_empty::WhenEmpty;
 
 use super::ids::{ClusterQueueId, FlavorId, Ids, Map, ResourceId, WorkloadId};
 use crate::Queueing;
@@ -77,7 +79,10 @@ pub(crate) struct Tas {
     by_uid: Map<String, (String, String)>,
     non_tas_usage: BTreeMap<String, Amounts>,
     trees: BTreeMap<FlavorId, FlavorTree>,
+    /// How often they changed.
+    changes: u64,
     stale: bool,
+    when_empty: WhenEmpty,
     /// Capacity may have become free since inadmissible workloads were last requeued for that.
     pub(crate) freed: bool,
     slots: Map<SlotKey, u32>,
@@ -180,6 +185,7 @@ impl Tas {
     /// Adds to the free capacity of a node in all trees that have it.
     fn change_free_capacity(&mut self, name: &str, change: &Amounts, times: i64) {
         let Some(node) = self.nodes.get(name) else { return };
+        self.changes += 1;
         for tree in self.trees.values_mut() {
             if let Some(id) = tree.leaf_id(node)
                 && tree.members.contains(name)
@@ -353,6 +359,7 @@ impl Queueing {
             return;
         }
         self.tas.trees = self.build_trees();
+        self.tas.changes += 1;
         self.rebuild_held();
     }
 

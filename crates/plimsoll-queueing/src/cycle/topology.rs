@@ -9,7 +9,7 @@ use crate::tas::{PlaceLimits, is_explicit, set_places};
 impl Simulation<'_> {
     /// Finds places for an assignment that fits by quota; one that doesn't find any now may still preempt,
     /// if there would be some without all other workloads.
-    pub(crate) fn assign_topology(&self, id: WorkloadId, cq: ClusterQueueId, a: &mut Assignment) {
+    pub(crate) fn assign_topology(&mut self, id: WorkloadId, cq: ClusterQueueId, a: &mut Assignment) {
         let has_quota = a.mode() == Mode::Fit;
         let requests = self.tas_view().collect_requests(id, cq, a);
         if a.mode() == Mode::Fit {
@@ -26,7 +26,7 @@ impl Simulation<'_> {
         {
             return;
         }
-        match self.tas_view().find_places(id, &requests, true, &PlaceLimits::default()) {
+        match self.places_when_empty(id, &requests) {
             Ok(_) => {
                 requests.iter().for_each(|r| a.set_pod_set_mode(r.index, Mode::Preempt));
                 a.lacks_places = has_quota;
@@ -56,10 +56,15 @@ impl Simulation<'_> {
             return;
         }
         let requests = self.tas_view().collect_requests(id, cq, a);
-        let mark = self.mark();
-        targets.iter().for_each(|t| self.simulate_usage_removal(t.id));
-        let places = self.tas_view().find_places(id, &requests, targets.is_empty(), &PlaceLimits::default());
-        self.rollback(mark);
+        let places = if targets.is_empty() {
+            self.places_when_empty(id, &requests)
+        } else {
+            let mark = self.mark();
+            targets.iter().for_each(|t| self.simulate_usage_removal(t.id));
+            let places = self.tas_view().find_places(id, &requests, false, &PlaceLimits::default());
+            self.rollback(mark);
+            places
+        };
         if let Ok(places) = places {
             set_places(a, places);
         }

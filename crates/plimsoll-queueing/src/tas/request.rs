@@ -14,7 +14,7 @@ use crate::state::WorkloadInfo;
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 
 /// What one podset asks of a flavor's topology.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TasRequest {
     /// Podset, by index in the spec.
     pub(crate) index: usize,

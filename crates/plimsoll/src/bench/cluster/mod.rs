@@ -350,10 +350,11 @@ impl Turn {
     }
 }
 
-/// Wall times of the first controller over those of each other one, turn by turn.
+/// Wall times of each other controller over those of this program, turn by turn.
 fn compare(shape: &Shape, controllers: &[Controller], turns: &[Vec<Turn>], output: cli::Output) {
-    let Some((own, peers)) = turns.split_first() else { return };
-    for (peer, theirs) in controllers.iter().skip(1).zip(peers) {
+    let all = || controllers.iter().zip(turns);
+    let Some((_, own)) = all().find(|(c, _)| c.name == OWN) else { return };
+    for (peer, theirs) in all().filter(|(c, _)| c.name != OWN) {
         let seconds = |t: &Turn| t.outcome.elapsed.as_secs_f64().max(1e-9);
         let times = own.iter().zip(theirs).map(|(a, b)| seconds(b) / seconds(a)).collect();
         if let Some(row) = ratios(&shape.name, &peer.name, times) {
