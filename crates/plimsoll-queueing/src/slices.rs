@@ -111,6 +111,11 @@ impl Queueing {
         self.replacement_with(old, None)
     }
 
+    /// The slice whose place a workload is to take: the nearest before it that goes on.
+    pub(crate) fn slice_before(&self, id: WorkloadId) -> Option<WorkloadId> {
+        self.chain_before(id).into_iter().find(|&old| !self.passed_on(old))
+    }
+
     /// What the slice that a pending workload may replace at once holds, unless it is `gone` in the present cycle. `None`: it has
     /// to be admitted in full.
     pub(crate) fn replaced_resources(
@@ -119,8 +124,7 @@ impl Queueing {
         cq: ClusterQueueId,
         gone: impl Fn(WorkloadId) -> bool,
     ) -> Option<Vec<PodSetResources>> {
-        let chain = self.chain_before(id);
-        let old = chain.iter().copied().find(|&o| !self.passed_on(o))?;
+        let old = self.slice_before(id)?;
         let wl = self.wl(old).filter(|w| self.reserved_in(w) == Some(cq))?;
         let leaving = wl.obj.status.is_true(cond::EVICTED) || self.replacement(old).is_some();
         (!leaving && !gone(old)).then(|| wl.total_requests().to_vec())
@@ -136,21 +140,21 @@ impl Queueing {
         if self.replacement(id).is_some() {
             return Some("Another slice of the job has taken the place of this one".to_owned());
         }
-        let old = self.chain_before(id).into_iter().find(|&old| !self.passed_on(old))?;
-        let old = self.wl(old)?;
+        let old = self.wl(self.slice_before(id)?)?;
         let leaves = old.quota().is_some() && old.obj.status.is_true(cond::EVICTED);
         leaves.then(|| format!("The workload slice {} has to stop first", old.obj.key))
     }
 
-    /// Whether a waiting workload is to take the place of one that has places on nodes. The webhook refuses such jobs if
-    /// they ask for a topology, but a ClusterQueue of nothing but flavors with topologies gives places to all workloads.
-    /// The pods of the old slice would stay where they are while others get these places.
-    pub(crate) fn replaces_places(&self, id: WorkloadId) -> bool {
+    /// Whether a waiting workload is to take the place of one that has places on nodes and quota of another ClusterQueue. The pods
+    /// of the old slice would stay where they are while others get these places.
+    pub(crate) fn leaves_places(&self, id: WorkloadId, cq: ClusterQueueId) -> bool {
         if self.wl(id).is_none_or(|w| w.obj.replaces.is_none()) {
             return false;
         }
-        let placed =
-            |w: &WorkloadInfo| w.quota().is_some() && w.total_requests().iter().any(|t| !t.places.is_empty());
+        let placed = |w: &WorkloadInfo| {
+            self.reserved_in(w).is_some_and(|of| of != cq)
+                && w.total_requests().iter().any(|t| !t.places.is_empty())
+        };
         self.chain_before(id).into_iter().any(|old| self.wl(old).is_some_and(placed))
     }
 

@@ -15,6 +15,7 @@ mod place;
 mod properties;
 mod replace;
 mod request;
+mod slice;
 #[cfg(test)]
 mod tests;
 mod to_come;
@@ -27,7 +28,8 @@ pub(crate) use health::Health;
 pub(crate) use limits::PlaceLimits;
 use request::ALL_FLAVORS;
 pub(crate) use request::{Place, Places, TasRequests, TasView, is_explicit, set_places};
-use tree::{FlavorTree, Leaf};
+pub(crate) use slice::beyond;
+use tree::{FlavorTree, Leaf, is_same_place};
 use when_empty::WhenEmpty;
 
 use super::ids::{ClusterQueueId, FlavorId, Ids, Map, ResourceId, WorkloadId};
@@ -267,11 +269,6 @@ impl Tas {
         }
         freed
     }
-}
-
-/// Whether two states of a node differ in its size only.
-fn is_same_place(a: &Node, b: &Node) -> bool {
-    a.labels == b.labels && a.taints == b.taints && a.ready == b.ready && a.unschedulable == b.unschedulable
 }
 
 /// Amounts with numbers for names.

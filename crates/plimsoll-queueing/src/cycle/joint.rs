@@ -12,6 +12,7 @@ use crate::phase::Phase;
 use crate::requests;
 use crate::reserved_nodes;
 use crate::state::WorkloadInfo;
+use crate::tas::beyond;
 use plimsoll_state::model::{Pod, VolumeSource};
 use plimsoll_state::reservation::DryRunId;
 use plimsoll_state::time::Time;
@@ -88,6 +89,7 @@ impl Cycle<'_> {
             let mut assigned = assigned.clone();
             if let Some(old) = a.replaced.as_ref().and_then(|r| r.get(i)) {
                 assigned.count = assigned.count.saturating_sub(old.count);
+                assigned.topology = assigned.topology.map(|t| beyond(t, &old.places));
             }
             self.state.expected_pods(key, podset, &assigned, &mut pods);
         }

@@ -89,8 +89,9 @@ impl Cycle<'_> {
         if let Some(veto) = wl.veto() {
             return Some((RequeueReason::Generic, VETOED, veto.clone()));
         }
-        if self.state.replaces_places(id) {
-            let message = "elastic jobs with topologies are not supported: the workload slice before has places on nodes";
+        if self.state.leaves_places(id, cq) {
+            let message =
+                "the workload slice before has places on nodes that another ClusterQueue gave to it";
             return Some((RequeueReason::Generic, "NoMatchingFlavor", message.to_owned()));
         }
         let message = self.state.slice_waits(id)?;

@@ -193,32 +193,91 @@ fn a_replacement_needs_the_difference_only_and_ends_the_old_slice() {
     assert!(w.admitted(2) && w.usage() == 5);
 }
 
-/// Asked for or not, a slice with places on nodes is not replaced: its pods would stay where they are.
-#[test]
-fn a_slice_with_places_on_nodes_stays() {
-    const HOST: &str = "kubernetes.io/hostname";
+const HOST: &str = "kubernetes.io/hostname";
+
+/// A harness whose only flavor has nodes of 3, 2 and 3 CPUs.
+fn with_nodes() -> Harness {
     let mut w = Harness::new(&[("f", 9)]);
-    let mut node = plimsoll_state::model::Node { name: "x".into(), ready: true, ..Default::default() };
-    node.allocatable = [("cpu".to_owned(), 9000), ("pods".to_owned(), 20)].into();
-    node.labels.insert(HOST.into(), "x".into());
-    w.q.handle_object(w.now, &ObjectEvent::NodeUpsert(Box::new(node)));
+    for (name, cpu) in [("x", 3000), ("y", 2000), ("z", 3000)] {
+        w.node(name, cpu);
+    }
     let with_topology = ResourceFlavor { name: "f".into(), topology: "t".into(), ..Default::default() };
     w.tell(vec![
         Event::TopologyUpsert(Box::new(Topology { name: "t".into(), levels: vec![HOST.into()] })),
         Event::ResourceFlavorUpsert(Box::new(with_topology)),
     ]);
-    w.put(0, slice(0, 0, 3, None));
-    w.put(1, slice(1, 0, 5, Some(0)));
-    assert!(w.admitted(0) && !w.admitted(1) && w.usage() == 3, "{:?}", w.said);
-    assert!(w.why(1).starts_with("NoMatchingFlavor: elastic jobs with topologies"), "{}", w.why(1));
-    let mut ended = w.all[0].clone();
+    w
+}
+
+impl Harness {
+    fn node(&mut self, name: &str, cpu: i64) {
+        let mut node = plimsoll_state::model::Node { name: name.into(), ready: true, ..Default::default() };
+        node.allocatable = [("cpu".to_owned(), cpu), ("pods".to_owned(), 20)].into();
+        node.labels.insert(HOST.into(), name.into());
+        self.q.handle_object(self.now, &ObjectEvent::NodeUpsert(Box::new(node)));
+        self.tell(Vec::new());
+    }
+
+    /// Places of a workload, as `node=pods`.
+    fn places(&self, n: usize) -> String {
+        let assigned = self.all[n].status.admission.iter().flat_map(|a| &a.assignments);
+        let domains = assigned.filter_map(|a| a.topology.as_ref()).flat_map(|t| &t.domains);
+        domains.map(|(values, n)| format!("{}={n}", values.join("/"))).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Kueue `TestElasticWorkload`: pods stay where they are, and the new ones get what is free beside them.
+#[test]
+fn a_slice_keeps_the_places_of_the_one_before() {
+    let mut w = with_nodes();
+    w.put(0, slice(0, 0, 2, None));
+    assert_eq!(w.places(0), "y=2", "the node that fits best");
+    w.put(1, slice(1, 0, 3, Some(0)));
+    assert!(w.admitted(1) && w.usage() == 3, "{:?}", w.said);
+    assert_eq!(w.places(1), "x=1 y=2");
+    w.put(2, slice(2, 0, 8, Some(1)));
+    assert!(w.admitted(2) && w.usage() == 8, "{:?}", w.said);
+    assert_eq!(w.places(2), "x=3 y=2 z=3");
+    // Everything is given out, and what the first slices held is given out once.
+    w.put(3, slice(3, 0, 1, None));
+    assert!(!w.admitted(3), "{:?}", w.said);
+    let mut ended = w.all[2].clone();
     ended.status.conditions.push(Condition {
         kind: cond::FINISHED.into(),
         status: true,
         ..Default::default()
     });
-    w.put(0, ended);
-    assert!(w.admitted(1) && w.usage() == 5, "{:?}", w.said);
+    w.put(2, ended);
+    w.wait(2);
+    assert!(w.admitted(3) && w.usage() == 1, "{:?}", w.said);
+}
+
+/// Pods that have ended keep their places, because which they were is not known here.
+#[test]
+fn a_slice_that_shrank_grows_into_its_places() {
+    let mut w = with_nodes();
+    w.put(0, slice(0, 0, 4, None));
+    let places = w.places(0);
+    w.resize(0, 1);
+    w.put(1, slice(1, 0, 3, Some(0)));
+    assert!(w.admitted(1) && w.usage() == 3, "{:?}", w.said);
+    assert_eq!(w.places(1), places);
+}
+
+#[test]
+fn a_slice_waits_for_places_of_what_it_has_more() {
+    // Another domain than before can't be required of pods that run.
+    let mut w = with_nodes();
+    w.put(0, slice(0, 0, 2, None));
+    let mut required = slice(1, 0, 3, Some(0));
+    required.pod_sets[0].topology =
+        Some(crate::model::TopologyRequest { required: Some(HOST.into()), ..Default::default() });
+    w.put(1, required);
+    let want = "required topology is not supported with ElasticJobsViaWorkloadSlices";
+    assert!(!w.admitted(1) && w.why(1).contains(want), "{}", w.why(1));
+    // What the new pods lack is said of them alone.
+    w.put(2, slice(2, 0, 9, Some(0)));
+    assert!(!w.admitted(2) && w.why(2).contains("out of 7 pod(s)"), "{}", w.why(2));
 }
 
 #[test]

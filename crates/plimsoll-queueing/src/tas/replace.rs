@@ -12,7 +12,7 @@ use crate::model::{PodSet, TopologyAssignment, TopologyRequest};
 /// The placement with the failed node replaced, and what is new in it; or why there is none.
 pub(super) type Replaced = Result<(TopologyAssignment, TopologyAssignment), String>;
 
-type Domains = Vec<(Vec<String>, i32)>;
+pub(super) type Domains = Vec<(Vec<String>, i32)>;
 
 /// Ancestor of a leaf on a level.
 fn ancestor<'a>(tree: &'a FlavorTree, values: &[String], level: usize) -> Option<&'a [String]> {
@@ -83,7 +83,7 @@ fn completing(request: &TopologyRequest, missing: i32) -> TopologyRequest {
 }
 
 /// Both placements in the order of the tree, places in the same domain together.
-fn merge(tree: &FlavorTree, new: &TopologyAssignment, rest: Domains) -> TopologyAssignment {
+pub(super) fn merge(tree: &FlavorTree, new: &TopologyAssignment, rest: Domains) -> TopologyAssignment {
     let mut all: Domains = new.domains.iter().cloned().chain(rest).collect();
     let lowest = tree.levels.len().saturating_sub(1);
     all.sort_by(|a, b| ancestor(tree, &a.0, lowest).cmp(&ancestor(tree, &b.0, lowest)));

@@ -24,6 +24,8 @@ pub(crate) struct TasRequest {
     pub(crate) flavor: FlavorId,
     /// The ClusterQueue has no flavor without topology, and the podset asks for nothing in particular.
     pub(crate) implied: bool,
+    /// Where the slice that it replaces has its pods, which stay there (Kueue `PreviousAssignment`).
+    pub(crate) before: Option<TopologyAssignment>,
 }
 
 /// What a workload asks of topologies.
@@ -132,7 +134,8 @@ impl<'a> TasView<'a> {
                 Ok(flavor) if self.delays_topology(id, cq, flavor) => a.delay(index),
                 Ok(flavor) => {
                     let one = self.one_pod(id, index);
-                    out.push(TasRequest { index, count, one, flavor, implied: !is_explicit(ps) });
+                    let before = self.placement_before(id, a, &ps.name).cloned();
+                    out.push(TasRequest { index, count, one, flavor, implied: !is_explicit(ps), before });
                 }
                 Err(text) => a.fail(index, text),
             }
@@ -235,8 +238,9 @@ impl<'a> TasView<'a> {
         for ps in &a.pod_sets {
             let (Some(t), Ok(flavor)) = (&ps.topology, self.only_topology_flavor(ps)) else { continue };
             let one = self.one_pod(id, ps.index);
-            // What it holds already is charged.
+            // What it holds already is charged, or what the slice holds that it replaces.
             let held = wl.quota().and_then(|_| wl.placement_of(&ps.name));
+            let held = held.or_else(|| self.placement_before(id, a, &ps.name));
             for (values, n) in &t.domains {
                 let before = held.and_then(|h| h.domains.iter().find(|(v, _)| v == values));
                 let more = n.saturating_sub(before.map_or(0, |(_, b)| *b));
@@ -274,6 +278,11 @@ impl<'a> TasView<'a> {
                     found.extend(replaced.map_err(|(index, text)| (index, flavor, text))?);
                     continue;
                 }
+                if group.iter().any(|r| r.before.is_some()) {
+                    let places = self.place_slice(tree, &pod_sets, &group, taken, (empty, limits));
+                    found.extend(places.map_err(|text| (group[0].index, flavor, text))?);
+                    continue;
+                }
                 let places = self.place_group(tree, &pod_sets, &group, taken, (empty, limits));
                 let places = places.map_err(|text| (group[0].index, flavor, text))?;
                 for (r, t) in places {
@@ -286,7 +295,7 @@ impl<'a> TasView<'a> {
     }
 
     /// Notes places for those that come later.
-    fn add_taken(&self, taken: &mut Map<String, Amounts>, one: &Amounts, t: &TopologyAssignment) {
+    pub(super) fn add_taken(&self, taken: &mut Map<String, Amounts>, one: &Amounts, t: &TopologyAssignment) {
         for (values, count) in &t.domains {
             let sum = taken.entry(domain_id(values)).or_default();
             super::add_times(sum, one, i64::from(*count));

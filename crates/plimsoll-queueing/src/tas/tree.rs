@@ -161,3 +161,8 @@ impl FlavorTree {
         self.levels.iter().position(|l| l == key)
     }
 }
+
+/// Whether two states of a node differ in its size only.
+pub(super) fn is_same_place(a: &Node, b: &Node) -> bool {
+    a.labels == b.labels && a.taints == b.taints && a.ready == b.ready && a.unschedulable == b.unschedulable
+}
