@@ -57,6 +57,7 @@ pub use custom_kind::CustomKind;
 pub use generic_job::GenericJob;
 pub use key::Key;
 pub use kinds::pod_templates;
+pub use kinds::trainjob::train_job_set;
 pub use plan::{Plan, Write};
 pub use pod::single_pod_workload;
 pub use store::{Kind, ObjectStore};

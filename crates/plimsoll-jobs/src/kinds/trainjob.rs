@@ -103,21 +103,33 @@ pub(crate) fn of_runtime(
 /// The JobSet as the trainer makes it (trainer `pkg/runtime/framework/plugins/jobset/builder.go`), as far as podsets are
 /// concerned.
 fn job_set(job: &Value, runtime: &Value) -> Value {
+    with_patches(job, runtime, |manager| manager != MANAGER)
+}
+
+/// The JobSet of a TrainJob and the spec of its runtime, with all patches: those that its admission has brought, too.
+pub fn train_job_set(job: &Value, runtime: &Value) -> Value {
+    with_patches(job, runtime, |_| true)
+}
+
+fn with_patches(job: &Value, runtime: &Value, counts: fn(&str) -> bool) -> Value {
     let trainer = &job["spec"]["trainer"];
     let nodes = json::int(trainer, &["numNodes"]).or_else(|| json::int(runtime, &["mlPolicy", "numNodes"]));
     let replicated = json::list(runtime, &["template", "spec", "replicatedJobs"]).iter().map(|one| {
         let mut one = one.clone();
-        if json::text(&one, &["template", "metadata", "labels", STEP]) == "trainer" {
-            if let Some(nodes) = nodes {
-                json::set(&mut one, &["template", "spec", "parallelism"], json!(nodes));
-                json::set(&mut one, &["template", "spec", "completions"], json!(nodes));
-            }
+        let trains = json::text(&one, &["template", "metadata", "labels", STEP]) == "trainer";
+        // At least one pod (trainer `pkg/runtime/runtime.go`, `WithPodSet`).
+        let own = json::int(&one, &["template", "spec", "parallelism"]).unwrap_or(1);
+        let count = nodes.filter(|_| trains).unwrap_or(own).max(1);
+        for key in ["parallelism", "completions"] {
+            json::set(&mut one, &["template", "spec", key], json!(count));
+        }
+        if trains {
             let containers = one.pointer_mut("/template/spec/template/spec/containers");
             let node = containers.and_then(Value::as_array_mut).into_iter().flatten();
             node.filter(|c| c["name"] == NODE).for_each(|container| configure(container, trainer));
         }
         let name = json::text(&one, &["name"]).to_owned();
-        for patch in user_patches(job, &name) {
+        for patch in patches(job, &name, counts) {
             if let Some(template) = one.pointer_mut("/template/spec/template") {
                 patched(template, patch);
             }
@@ -150,10 +162,11 @@ fn configure(container: &mut Value, trainer: &Value) {
     }
 }
 
-/// The pod templates of the patches for a replicated job, apart from Kueue's own.
-fn user_patches<'a>(job: &'a Value, name: &str) -> Vec<&'a Value> {
-    let patches = json::list(job, &["spec", "runtimePatches"]).iter().filter(|p| p["manager"] != MANAGER);
+/// The pod templates of the patches for a replicated job whose managers count.
+fn patches<'a>(job: &'a Value, name: &str, counts: fn(&str) -> bool) -> Vec<&'a Value> {
+    let patches = json::list(job, &["spec", "runtimePatches"]).iter();
     let rows = patches
+        .filter(|p| counts(json::text(p, &["manager"])))
         .flat_map(|p| json::list(p, &["trainingRuntimeSpec", "template", "spec", "replicatedJobs"]))
         .filter(|row| row["name"] == name);
     rows.map(|row| json::at(row, &["template", "spec", "template"])).collect()
@@ -345,7 +358,8 @@ fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Validation {
         let suspended = (json::flag(old, &SUSPEND), json::flag(job, &SUSPEND));
         webhook::change(review, (old, job), suspended, env, &mut errors);
     }
-    webhook::whole(review, job, TRAIN_JOBS, env, &mut errors);
+    let unsupported = env.is_elastic(job).then_some(TRAIN_JOBS);
+    webhook::whole(review, job, unsupported, env.objects.identifiers(), &mut errors);
     if let Some(runtime) = runtime(job, env) {
         let job_set = job_set(job, &runtime);
         let templates = (JOB_SET.templates)(&job_set);

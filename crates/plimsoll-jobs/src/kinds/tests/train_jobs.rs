@@ -63,6 +63,26 @@ fn a_train_job_has_the_podsets_of_its_runtime() {
         (&json!("own"), &json!("3"))
     );
     assert_eq!(all[0]["template"]["spec"]["containers"][0]["image"], "i");
+
+    // A replicated job has at least one pod, whatever the runtime says.
+    let mut none = torch;
+    none["spec"]["mlPolicy"] = json!({"numNodes": 0});
+    none["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["parallelism"] = json!(0);
+    fixture.put(RUNTIME, none.clone());
+    let plan = plan_of(&mut fixture, &train_job(&json!({})));
+    let Some(Write::Create(_, wl)) = plan.first() else { panic!("{plan:?}") };
+    let sizes = json::list(wl, &["spec", "podSets"]).iter().map(|p| p["count"].clone());
+    assert_eq!(sizes.collect::<Vec<_>>(), [json!(1), json!(1)]);
+    // What an admission has brought is for the pods, not for the podsets.
+    let mut started = train_job(&json!({}));
+    started["spec"]["runtimePatches"][1]["trainingRuntimeSpec"]["template"]["spec"] = json!({"replicatedJobs": [
+        {"name": "data", "template": {"spec": {"template": {"spec": {"nodeSelector": {"zone": "a"}}}}}}]});
+    let set = crate::train_job_set(&started, &none["spec"]);
+    let spec = |i: usize| &set["spec"]["replicatedJobs"][i]["template"]["spec"]["template"]["spec"];
+    assert_eq!(
+        (&spec(0)["nodeSelector"], &spec(1)["nodeSelector"]),
+        (&json!({"zone": "a"}), &json!({"disk": "ssd"}))
+    );
 }
 
 #[test]
