@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::custom_kind::CustomKind;
 use crate::multikueue::Settings as MultiKueue;
+use crate::pod_view::Identifiers;
 use crate::store::{Kind, ObjectStore};
 use crate::{Env, names};
 
@@ -54,12 +55,33 @@ pub struct Config {
     pub failure_recovery: bool,
     /// Gate `ConcurrentAdmission`.
     pub concurrent_admission: bool,
+    /// Gate `WorkloadIdentifierAnnotations`.
+    pub identifiers: Identifiers,
+    /// Gates that webhooks alone follow.
+    pub webhook_gates: WebhookGates,
     /// `objectRetentionPolicies.workloads.afterFinished`; `None`: kept.
     pub retain_after_finished: Option<Duration>,
     /// `objectRetentionPolicies.workloads.afterDeactivatedByKueue`; `None`: kept.
     pub retain_after_deactivated: Option<Duration>,
     /// `multiKueue`.
     pub multikueue: MultiKueue,
+}
+
+/// Gates of Kueue that webhooks alone follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WebhookGates {
+    /// `ValidateRayAndSparkJobUpdates`: rules for Ray's jobs and SparkApplications also apply to one that leaves its queue.
+    pub validates_ray_updates: bool,
+    /// `WorkloadPriorityClassDefaulting`.
+    pub default_priority_class: bool,
+    /// `LWSImmutableGroupSize`.
+    pub immutable_group_size: bool,
+}
+
+impl Default for WebhookGates {
+    fn default() -> Self {
+        Self { validates_ray_updates: true, default_priority_class: true, immutable_group_size: true }
+    }
 }
 
 impl Default for Config {
@@ -88,6 +110,8 @@ impl Default for Config {
             clean_up_provisioning_requests: true,
             failure_recovery: false,
             concurrent_admission: false,
+            identifiers: Identifiers::default(),
+            webhook_gates: WebhookGates::default(),
             retain_after_finished: None,
             retain_after_deactivated: None,
             multikueue: MultiKueue::default(),

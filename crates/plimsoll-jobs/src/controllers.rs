@@ -1,5 +1,7 @@
 //! The job controllers: which keys a changed object concerns, and the plan of each.
 
+use std::sync::Arc;
+
 use plimsoll_api::json;
 use serde_json::Value;
 
@@ -36,7 +38,11 @@ pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<Key> {
         Kind::JobKind => vec![Key::JobKind(name.to_owned())],
         Kind::Custom(custom) if !custom.has_jobs() => kinds::trainjob::of_runtime(custom, object, objects),
         Kind::Custom(custom) if objects.external_kinds().any(|external| external == custom) => Vec::new(),
-        Kind::Custom(custom) => vec![Key::job(custom.framework(), namespace, name)],
+        Kind::Custom(custom) => {
+            let mut keys = vec![Key::job(custom.framework(), namespace, name)];
+            keys.extend(kinds::ray::of_cluster(custom, object));
+            keys
+        }
         Kind::Pod => of_pod(object, objects),
         Kind::Workload => of_workload(object, objects),
         Kind::WorkloadPriorityClass if !objects.kept_value(name) => {
@@ -54,14 +60,15 @@ pub fn affected(kind: Kind, object: &Value, objects: &ObjectStore) -> Vec<Key> {
 fn of_pod(pod: &Value, objects: &ObjectStore) -> Vec<Key> {
     let (namespace, name) = (json::namespace(pod), json::name(pod));
     let mut keys = Vec::new();
-    keys.extend(serving::affected_by_pod(pod));
+    keys.extend(serving::affected_by_pod(pod, objects.identifiers()));
     let workload = workload_of(pod);
     if let Some(first) = json::annotation(pod, names::SLICE) {
         // The slice says whose pod it is: pods may be made by others than the job.
         let slice = [workload, first].iter().find_map(|name| objects.get(Kind::Workload, namespace, name));
         let owner = slice.as_deref().and_then(json::controller).or_else(|| json::controller(pod));
-        if let Some(owner) = owner.filter(|o| o["kind"] == "Job") {
-            keys.push(Key::job(BATCH_JOB, namespace, json::text(owner, &["name"])));
+        let above = owner.and_then(|owner| kinds::ray::above(owner, namespace, objects));
+        for owner in owner.into_iter().chain(&above) {
+            keys.extend(of_elastic_job(owner, namespace, objects));
         }
     }
     if !workload.is_empty() {
@@ -70,7 +77,7 @@ fn of_pod(pod: &Value, objects: &ObjectStore) -> Vec<Key> {
     if awaits_forceful_deletion(pod) {
         keys.push(Key::TerminatingPod(namespace.to_owned(), name.to_owned()));
     }
-    match pod::group::of(pod) {
+    match pod::group::of(pod, objects.identifiers()) {
         Some(group) => keys.push(Key::PodGroup(namespace.to_owned(), group.to_owned())),
         None if json::label(pod, names::MANAGED) == "true" => {
             keys.push(Key::job(POD, namespace, name));
@@ -78,6 +85,18 @@ fn of_pod(pod: &Value, objects: &ObjectStore) -> Vec<Key> {
         None => {}
     }
     keys
+}
+
+/// The keys that a pod of an elastic job concerns: the job, and its slices that have places on nodes.
+fn of_elastic_job(owner: &Value, namespace: &str, objects: &ObjectStore) -> Vec<Key> {
+    let job = match owner["kind"].as_str() {
+        Some("Job") => Some(Key::job(BATCH_JOB, namespace, json::text(owner, &["name"]))),
+        _ => kinds::ray::key_of(owner, namespace),
+    };
+    let live = |wl: &&Arc<Value>| !json::is_true(wl, "Finished") && topology_ungater::concerns(wl);
+    let slices = objects.owned_by(json::text(owner, &["uid"])).filter(live);
+    let slices = slices.map(|wl| Key::Topology(namespace.to_owned(), json::name(wl).to_owned()));
+    job.into_iter().chain(slices).collect()
 }
 
 fn of_workload(wl: &Value, objects: &ObjectStore) -> Vec<Key> {
@@ -112,7 +131,8 @@ fn of_workload(wl: &Value, objects: &ObjectStore) -> Vec<Key> {
         {
             // A prebuilt workload of a group may have no annotation that says so.
             let pod = (integration.framework == POD).then(|| objects.get(Kind::Pod, namespace, text("name")));
-            let key = match pod.flatten().as_deref().and_then(pod::group::of) {
+            let group = |pod| pod::group::of(pod, objects.identifiers());
+            let key = match pod.flatten().as_deref().and_then(group) {
                 Some(group) => Key::PodGroup(namespace.to_owned(), group.to_owned()),
                 None => Key::job(integration.framework, namespace, text("name")),
             };

@@ -190,14 +190,8 @@ pub(super) fn one_workload(job: &dyn GenericJob, env: Env<'_>) -> Option<Step> {
     if let Some(leaving) = rest.iter().find(|w| evicted(w) && reserved(w)) {
         return Some(Step::Continue(Some(Arc::clone(leaving))));
     }
-    let template = &job.object()["spec"]["template"];
     let unaccounted = !live.iter().any(|w| reserved(w)) && run.values().any(|n| *n > 0);
-    // A started job has the gate and the name of the first slice in its template.
-    let started = json::annotation(template, names::SLICE) == Some(first_slice(last))
-        && json::list(template, &["spec", "schedulingGates"])
-            .iter()
-            .any(|g| g["name"] == names::ELASTIC_GATE);
-    if !job.is_suspended() && (unaccounted || !started) {
+    if !job.is_suspended() && (unaccounted || !started(job, first_slice(last))) {
         let writes = job.stop(Some(last), "NotAdmitted", "Not admitted by cluster queue", env.now);
         if !writes.is_empty() {
             return Some(Step::Plan(writes));
@@ -210,6 +204,14 @@ pub(super) fn one_workload(job: &dyn GenericJob, env: Env<'_>) -> Option<Step> {
         return Some(Step::Plan(choice.stale.iter().flat_map(finish).collect()));
     }
     follow(job, &choice, &run, env)
+}
+
+/// Whether the templates of a job are those of a started one: with the gate and the name of the first slice.
+fn started(job: &dyn GenericJob, first: &str) -> bool {
+    job.pod_sets()
+        .iter()
+        .map(|podset| &podset["template"])
+        .all(|template| json::annotation(template, names::SLICE) == Some(first) && gated(template))
 }
 
 /// All slices have finished: the reason of the last one says whether the job has, too.
@@ -354,8 +356,7 @@ fn sync_retained(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan>
     if !env.config.wait_for_pods_ready || !json::is_true(wl, "Admitted") {
         return None;
     }
-    let of = |name: &str| json::int(job.object(), &["status", name]).unwrap_or(0);
-    let ready = of("succeeded").saturating_add(of("ready")) >= counts_of(wl).values().sum();
+    let ready = job.has_ready_pods(counts_of(wl).values().sum());
     let conditions = workload::pods_ready(wl, ready, env.now)?;
     Some(vec![patch_status(WORKLOADS, wl, &json!({ "conditions": conditions }))])
 }
@@ -400,7 +401,7 @@ pub(super) fn prepare(job: &dyn GenericJob, wl: &mut Value, env: Env<'_>) -> boo
 /// has the name.
 fn name(job: &dyn GenericJob, env: Env<'_>) -> String {
     let (object, resource) = (job.object(), job.resource());
-    let generation = json::int(object, &["metadata", "generation"]).unwrap_or(0);
+    let generation = job.slice_generation();
     let named = |extra: &str| {
         plimsoll_api::kueue::workload_name_with(
             resource.kind,
@@ -411,20 +412,26 @@ fn name(job: &dyn GenericJob, env: Env<'_>) -> String {
         )
     };
     let taken = |name: &str| env.objects.get(Kind::Workload, json::namespace(object), name).is_some();
-    let first = named(&generation.to_string());
+    let first = named(&generation);
     if !taken(&first) {
         return first;
     }
     (1..100).map(|n| named(&format!("{generation}-{n}"))).find(|n| !taken(n)).unwrap_or(first)
 }
 
-/// Ungates as many pods as the admitted slice and the job allow, by name (Kueue `elastic_job_ungater.go`).
-pub fn ungate(job: &Value, wanted: i64, env: Env<'_>) -> Plan {
-    let (live, _) = slices(job, env);
+/// Ungates as many pods as the admitted slice and the job allow, by name (Kueue `elastic_job_ungater.go`). Nothing where the
+/// job is not elastic.
+pub fn ungate(job: &dyn GenericJob, env: Env<'_>) -> Plan {
+    if !env.is_elastic(job.object()) {
+        return Plan::new();
+    }
+    let (live, _) = slices(job.object(), env);
     let active = live.iter().rfind(|w| reserved(w) && !evicted(w) && !json::deleting(w));
     let Some(active) = active.filter(|w| json::is_true(w, "Admitted")) else { return Vec::new() };
-    let allowed = charged(active).into_iter().map(|(name, n)| (name.to_owned(), n.min(wanted)));
-    let mut room: BTreeMap<String, i64> = allowed.collect();
+    let podsets = job.pod_sets();
+    let wanted = counts(&podsets);
+    let allowed = |(name, n): (&str, i64)| (name.to_owned(), n.min(wanted.get(name).copied().unwrap_or(0)));
+    let mut room: BTreeMap<String, i64> = charged(active).into_iter().map(allowed).collect();
     let pods = env.objects.pods_of_slice(json::namespace(active), first_slice(active));
     for (name, n) in running(json::namespace(active), first_slice(active), env) {
         *room.entry(name).or_insert(0) -= n;

@@ -122,6 +122,17 @@ pub trait GenericJob {
     /// Whether all its pods are ready or have succeeded.
     fn pods_ready(&self) -> bool;
 
+    /// Whether this many pods are ready or have succeeded: those of a workload slice that asks for fewer than the job does.
+    fn has_ready_pods(&self, _count: i64) -> bool {
+        self.pods_ready()
+    }
+
+    /// What the name of a new workload slice is derived from beside the job, so that it changes with the number of pods (Kueue's
+    /// `ElasticWorkloadNameProvider`).
+    fn slice_generation(&self) -> String {
+        json::int(self.object(), &["metadata", "generation"]).unwrap_or(0).to_string()
+    }
+
     /// Pods whose quota can be released early; `None`: this kind does not support it.
     fn reclaimable_pods(&self) -> Option<Vec<ReclaimablePod>> {
         None

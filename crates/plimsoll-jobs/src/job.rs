@@ -130,11 +130,8 @@ fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
         Ok(plan) => plan,
         Err(plan) => return plan,
     };
-    if plan.is_empty() && env.is_elastic(&job) {
-        // Within the same key, so that no pod is ungated while the workload shrinks.
-        return elastic::ungate(&job, pods_count(&job), env);
-    }
-    plan
+    // Within the same key, so that no pod is ungated while the workload shrinks.
+    if plan.is_empty() { elastic::ungate(&Job { object: &job }, env) } else { plan }
 }
 
 impl GenericJob for Job<'_> {
@@ -174,6 +171,11 @@ impl GenericJob for Job<'_> {
         let uncounted = json::list(self.object, &["status", "uncountedTerminatedPods", "succeeded"]).len();
         let uncounted = i64::try_from(uncounted).unwrap_or(i64::MAX);
         of("succeeded").saturating_add(of("ready")).saturating_add(uncounted) >= pods_count(self.object)
+    }
+
+    fn has_ready_pods(&self, count: i64) -> bool {
+        let of = |key: &str| json::int(self.object, &["status", key]).unwrap_or(0);
+        of("succeeded").saturating_add(of("ready")) >= count
     }
 
     fn reclaimable_pods(&self) -> Option<Vec<ReclaimablePod>> {
@@ -289,7 +291,8 @@ fn default(review: &Review<'_>, job: &mut Value, env: Env<'_>) {
 
 fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Validation {
     let mut errors = ErrorList::default();
-    validation::on_create(job, &mut errors);
+    let identifiers = env.objects.identifiers();
+    validation::on_create(job, identifiers, &mut errors);
     admission_gates::validate(job, review.old, &mut errors);
     topology(job, env.is_elastic(job), &mut errors);
     let min = |j: &Value| json::annotation(j, names::MIN_PARALLELISM).map(str::to_owned);
@@ -300,7 +303,8 @@ fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Validation {
     completions(job, &mut errors);
     if let Some(old) = old {
         let default = has_default_queue(review, env.objects);
-        validation::on_update(old, job, (is_suspended(old), is_suspended(job)), default, &mut errors);
+        let suspended = (is_suspended(old), is_suspended(job));
+        validation::on_update(old, job, suspended, default, identifiers, &mut errors);
         let (was, is) = (env.is_elastic(old), env.is_elastic(job));
         errors.immutable(&annotation_path(names::ELASTIC), is, was);
         running(old, job, &mut errors);

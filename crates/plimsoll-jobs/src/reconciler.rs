@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::generic_job::{FoundWorkloads, GenericJob, NewWorkload, ReclaimablePod, Step, events};
 use crate::multikueue::runs_elsewhere;
 use crate::plan::{Plan, Write, delete, event, patch, patch_status, remove_finalizer};
-use crate::pod_view::prebuilt_of;
+use crate::pod_view::Identifiers;
 use crate::podset::{self, Error};
 use crate::store::Kind;
 use crate::{Env, ancestors, elastic, names, priority_class, workload};
@@ -124,7 +124,7 @@ fn stop(job: &dyn GenericJob, wl: Option<&Value>, reason: &str, message: &str, e
 /// Finds the one workload of the job (Kueue `ensureOneWorkload`): other workloads are deleted, and a job that runs
 /// without one is stopped.
 fn one_workload(job: &dyn GenericJob, env: Env<'_>) -> Step {
-    let prebuilt = prebuilt_of(job.object());
+    let prebuilt = env.objects.identifiers().prebuilt_of(job.object());
     if !prebuilt.is_empty() {
         return prebuilt_workload(job, prebuilt, env);
     }
@@ -199,7 +199,7 @@ fn without_workload(job: &dyn GenericJob, env: Env<'_>) -> Plan {
     if job.finished().is_some() {
         return job.finalize();
     }
-    if !prebuilt_of(job.object()).is_empty() {
+    if !env.objects.identifiers().prebuilt_of(job.object()).is_empty() {
         let mut plan = stop(job, None, "NoMatchingWorkload", "missing workload", env);
         plan.push(Write::RequeueAfter(RETRY));
         return plan;
@@ -216,7 +216,7 @@ fn sync(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
     if let Some(write) = elastic::reclaimable(job, wl, env).and_then(|pods| sync_reclaimable_pods(pods, wl)) {
         return Some(vec![write]);
     }
-    if let Some(plan) = sync_admission_gates(job, wl) {
+    if let Some(plan) = sync_admission_gates(job, wl, env.objects.identifiers()) {
         return Some(plan);
     }
     match priority_class::update(job, wl, env) {
@@ -239,10 +239,10 @@ fn sync(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
 
 /// Copies the admission gates of the job to its workload (Kueue `UpdateAdmissionGatedBy`), which is admitted when the last one
 /// is gone. A prebuilt workload has its own.
-fn sync_admission_gates(job: &dyn GenericJob, wl: &Value) -> Option<Plan> {
+fn sync_admission_gates(job: &dyn GenericJob, wl: &Value, identifiers: Identifiers) -> Option<Plan> {
     let gates = |o: &Value| json::annotation(o, names::GATED_BY).unwrap_or_default().to_owned();
     let wanted = gates(job.object());
-    if wanted == gates(wl) || !prebuilt_of(job.object()).is_empty() {
+    if wanted == gates(wl) || !identifiers.prebuilt_of(job.object()).is_empty() {
         return None;
     }
     let path = ["metadata", "annotations", names::GATED_BY];

@@ -18,7 +18,7 @@ pub use self::declared::KnownKind;
 use self::kept::{Kept, Recent};
 use self::unreachable::UnreachableNodes;
 use crate::custom_kind::CustomKind;
-use crate::pod_view::{group_of, slice_of, workload_of};
+use crate::pod_view::{Identifiers, slice_of, workload_of};
 
 /// Kinds that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -148,6 +148,8 @@ fn workloads_of(object: &Value) -> impl Iterator<Item = &str> {
 #[derive(Debug, Default)]
 pub struct ObjectStore {
     tables: BTreeMap<Kind, Table>,
+    /// Where pods and jobs have the names of their groups and workloads.
+    identifiers: Identifiers,
     /// Names of pods by (namespace, group).
     groups: HashMap<Name, BTreeSet<String>>,
     /// Names of pods by (namespace, workload).
@@ -173,10 +175,21 @@ pub struct ObjectStore {
 }
 
 impl ObjectStore {
+    /// An empty store.
+    pub fn new(identifiers: Identifiers) -> Self {
+        Self { identifiers, ..Self::default() }
+    }
+
+    /// Where pods and jobs have the names of their groups and workloads.
+    pub const fn identifiers(&self) -> Identifiers {
+        self.identifiers
+    }
+
     fn unindex(&mut self, kind: Kind, name: &Name, object: &Value) {
         match kind {
             Kind::Pod => {
-                forget(&mut self.groups, &(name.0.clone(), group_of(object).to_owned()), &name.1);
+                let group = self.identifiers.group_of(object).to_owned();
+                forget(&mut self.groups, &(name.0.clone(), group), &name.1);
                 forget(&mut self.admitted, &(name.0.clone(), workload_of(object).to_owned()), &name.1);
                 forget(&mut self.sliced, &(name.0.clone(), slice_of(object).to_owned()), &name.1);
                 self.unreachable.forget_pod(name, object);
@@ -206,7 +219,7 @@ impl ObjectStore {
         match kind {
             Kind::Pod => {
                 for (index, of) in [
-                    (&mut self.groups, group_of(object)),
+                    (&mut self.groups, self.identifiers.group_of(object)),
                     (&mut self.admitted, workload_of(object)),
                     (&mut self.sliced, slice_of(object)),
                 ] {

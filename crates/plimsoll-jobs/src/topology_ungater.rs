@@ -35,7 +35,13 @@ pub fn plan(namespace: &str, workload: &str, env: Env<'_>) -> Plan {
     if !json::is_true(&wl, "Admitted") || json::is_true(&wl, "Evicted") || json::is_true(&wl, "Finished") {
         return Vec::new();
     }
-    let pods = env.objects.pods_of_workload(namespace, workload);
+    // Pods of an elastic job stay in their domains when another slice replaces theirs. One that waits at the gate of elastic jobs has
+    // no quota yet.
+    let mut pods = match env.is_elastic(&wl) {
+        true => env.objects.pods_of_slice(namespace, pod_view::first_slice(&wl)),
+        false => env.objects.pods_of_workload(namespace, workload),
+    };
+    pods.retain(|pod| !pod_view::has_gate(pod, names::ELASTIC_GATE));
     if !pods.iter().any(|p| gated(p)) {
         return Vec::new();
     }
@@ -262,6 +268,43 @@ mod tests {
         let ranks = Ranks { count: 3, before: 1 };
         let places = by_rank(&all.iter().collect::<Vec<_>>(), &topology, &request, &ranks);
         assert_eq!(places.map(|p| texts(&p)), Some(vec!["a=x".into(), "b=y".into()]));
+    }
+
+    /// The pods of the slice before stay where they are, and those without quota wait.
+    #[test]
+    fn pods_of_an_elastic_job_are_those_of_all_its_slices() {
+        let gates = |names: &[&str]| json!(names.iter().map(|n| json!({"name": n})).collect::<Vec<_>>());
+        let pod = |name: &str, gates: Value, node: Option<&str>| {
+            let mut pod = json!({"metadata": {"namespace": "ns", "name": name, "resourceVersion": "1",
+                    "labels": {names::PODSET: "main"}, "annotations": {names::SLICE: "s1", names::WORKLOAD: "s1"}},
+                "spec": {"schedulingGates": gates}});
+            if let Some(node) = node {
+                pod["spec"]["nodeSelector"] = json!({HOSTNAME: node});
+            }
+            pod
+        };
+        let mut fixture = crate::testing::Fixture::default();
+        fixture.put(Kind::Pod, pod("a", gates(&[]), Some("x")));
+        fixture.put(Kind::Pod, pod("b", gates(&[names::TOPOLOGY_GATE, names::ELASTIC_GATE]), None));
+        fixture.put(Kind::Pod, pod("c", gates(&[names::TOPOLOGY_GATE]), None));
+        let owner =
+            json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "ju", "controller": true}]);
+        let wl = json!({"metadata": {"namespace": "ns", "name": "s2", "uid": "w2", "ownerReferences": owner,
+                "annotations": {names::ELASTIC: "true", names::SLICE: "s1"}},
+            "spec": {"podSets": [{"name": "main", "count": 2}]},
+            "status": {"conditions": [{"type": "Admitted", "status": "True"}], "admission": {"podSetAssignments": [
+                {"name": "main", "count": 2, "topologyAssignment": {"levels": [HOSTNAME], "slices": [
+                    {"domainCount": 2, "podCounts": {"universal": 1},
+                     "valuesPerLevel": [{"individual": {"roots": ["x", "y"]}}]}]}}]}}});
+        fixture.put(Kind::Workload, wl);
+        let writes = plan("ns", "s2", fixture.env(plimsoll_state::Time::from_seconds(0)));
+        let [Write::Patch { name, body, .. }] = writes.as_slice() else { panic!("{writes:?}") };
+        assert_eq!((name.as_str(), &body["spec"]["nodeSelector"]), ("c", &json!({HOSTNAME: "y"})));
+        let owned = pod("c", gates(&[names::TOPOLOGY_GATE]), None);
+        let mut owned = owned;
+        owned["metadata"]["ownerReferences"] = owner;
+        let keys = crate::affected(Kind::Pod, &owned, &fixture);
+        assert!(keys.contains(&crate::Key::Topology("ns".into(), "s2".into())), "{keys:?}");
     }
 
     #[test]

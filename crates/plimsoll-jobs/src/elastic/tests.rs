@@ -550,6 +550,28 @@ fn terminating_pods_keep_their_quota_when_others_end() {
     assert_eq!((w.running("a"), w.charged()), (1, 1), "{:?}", w.notes);
 }
 
+/// Another client may take an eviction back before the quota is released: the job has begun to stop, and starts again.
+#[test]
+fn a_job_whose_eviction_is_taken_back_starts_again() {
+    let mut w = Harness::new(5);
+    w.job("a", 2);
+    w.settle();
+    let wl = w.workloads("a")[0].clone();
+    let before = wl["status"]["conditions"].clone();
+    let mut evicted = before.clone();
+    let now = timestamp::text(w.now);
+    evicted.as_array_mut().unwrap().push(json!({"type": "Evicted", "status": "True", "reason": "Preempted",
+        "message": "preempted", "lastTransitionTime": now}));
+    w.patch(Kind::Workload, json::name(&wl), &json!({"status": {"conditions": evicted}})).unwrap();
+    w.show();
+    w.reconcile("a");
+    assert_eq!(w.server[&(Kind::Job, "a".into())]["spec"]["suspend"], true);
+    w.patch(Kind::Workload, json::name(&wl), &json!({"status": {"conditions": before}})).unwrap();
+    w.settle();
+    assert_eq!((w.running("a"), w.charged(), w.workloads("a").len()), (2, 2, 1), "{:?}", w.notes);
+    assert_eq!(w.server[&(Kind::Job, "a".into())]["spec"]["suspend"], false);
+}
+
 /// Nobody starts a job by saying that it was started.
 #[test]
 fn a_job_that_lost_its_gate_is_stopped() {

@@ -34,7 +34,8 @@ pub(crate) const APP_WRAPPER: JobKind = JobKind {
     skip: |_| false,
     on_hold: None,
     keeps_queue_name: false,
-    validate: |_, _| true,
+    validate: |_, _, _| true,
+    elastic: None,
 };
 
 fn components(wrapper: &Value) -> &[Value] {

@@ -162,7 +162,8 @@ pub(crate) fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Option
     if let Some(old) = webhook::updated(review) {
         webhook::change(review, (old, job), (suspended(old), suspended(job)), env, &mut errors);
     }
-    webhook::whole(review, job, custom.preferred(), env, &mut errors);
+    let unsupported = env.is_elastic(job).then_some(custom.preferred());
+    webhook::whole(review, job, unsupported, env.objects.identifiers(), &mut errors);
     if env.config.manages(job) {
         match declaration.facts(job) {
             Ok(facts) => webhook::topology(job, &templates(&facts), true, &mut errors),

@@ -31,7 +31,8 @@ pub(crate) const JOB_SET: JobKind = JobKind {
     skip: |_| false,
     on_hold: None,
     keeps_queue_name: false,
-    validate: |_, _| true,
+    validate: |_, _, _| true,
+    elastic: None,
 };
 
 fn replicated_jobs(job_set: &Value) -> &[Value] {

@@ -67,7 +67,8 @@ const fn kind(
         skip: |_| false,
         on_hold: None,
         keeps_queue_name: false,
-        validate: |_, _| true,
+        validate: |_, _, _| true,
+        elastic: None,
     }
 }
 

@@ -12,6 +12,8 @@ mod tests;
 pub(crate) mod trainjob;
 mod webhook;
 
+use std::sync::Arc;
+
 use plimsoll_api::json;
 use plimsoll_api::resource::Resource;
 use serde_json::{Value, json};
@@ -23,7 +25,7 @@ use crate::plan::Plan;
 use crate::podset::{self, PodSetInfo, Ranks};
 use crate::store::Kind;
 use crate::webhook::validation::ErrorList;
-use crate::{Env, orphan, reconciler};
+use crate::{Env, elastic, orphan, reconciler};
 
 /// What is to be known of a kind of job. All functions are of the object alone.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +62,21 @@ pub(crate) struct JobKind {
     pub on_hold: Option<fn(&Value) -> bool>,
     /// Whether updates of a job are validated only if it is or was queued (Kueue `ShouldValidateRayOrSparkJobOnUpdate`).
     pub keeps_queue_name: bool,
-    /// Rules of this kind for queued jobs; whether those of all jobs apply, too.
-    pub validate: fn(&Value, &mut ErrorList) -> bool,
+    /// Rules of this kind for queued jobs, which are elastic or not; whether those of all jobs apply, too.
+    pub validate: fn(&Value, bool, &mut ErrorList) -> bool,
+    /// How its jobs grow and shrink while they run; `None`: they do not.
+    pub elastic: Option<Elastic>,
+}
+
+/// How jobs of a kind grow and shrink while they run ([`crate::elastic`]).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Elastic {
+    /// Whether the webhook adds the scheduling gate to the templates. Otherwise they have it when the job starts.
+    pub gated: bool,
+    /// Name of the RayCluster that runs the job, which its controller owns; empty: none.
+    pub cluster: fn(&Value) -> &str,
+    /// Sets the numbers of pods that this cluster asks for by now; whether it has podsets of the job only.
+    pub follow: fn(&Value, &Value, &mut [Value]) -> bool,
 }
 
 /// Where what was assigned to the podsets is written.
@@ -102,6 +117,8 @@ pub(crate) struct TableJob<'a> {
     /// In the version that is served.
     resource: Resource,
     object: &'a Value,
+    /// The RayCluster that an elastic job runs in, if that is another object.
+    cluster: Option<Arc<Value>>,
 }
 
 /// The registration of a kind.
@@ -163,13 +180,46 @@ fn reconcile(framework: &str, namespace: &str, name: &str, env: Env<'_>) -> Plan
         return orphan::finalize(&owned(), env);
     }
     let job = TableJob::new(table, &object, env);
-    reconciler::of_framework(framework, &job, env).unwrap_or_else(|plan| plan)
+    if job.changes_cluster() && !env.objects.owned_by(json::uid(&object)).any(|w| json::is_true(w, "Evicted"))
+    {
+        return Plan::new();
+    }
+    match reconciler::of_framework(framework, &job, env) {
+        // Within the same key, so that no pod is ungated while the workload shrinks.
+        Ok(plan) if plan.is_empty() => elastic::ungate(&job, env),
+        Ok(plan) | Err(plan) => plan,
+    }
 }
 
 impl<'a> TableJob<'a> {
     fn new(table: &'static JobKind, object: &'a Value, env: Env<'_>) -> Self {
         let resource = env.objects.served(Kind::Custom(table.kind)).unwrap_or(table.kind.preferred());
-        Self { table, resource, object }
+        let elastic = table.elastic.filter(|_| env.is_elastic(object));
+        let cluster = elastic.map(|e| (e.cluster)(object)).and_then(|name| {
+            env.objects.get(Kind::Custom(CustomKind::RAY_CLUSTER), json::namespace(object), name)
+        });
+        let owned = |c: &Arc<Value>| json::controller(c).is_some_and(|o| o["uid"] == json::uid(object));
+        Self { table, resource, object, cluster: cluster.filter(owned) }
+    }
+
+    /// Sets the numbers of pods that the cluster of an elastic job asks for; whether it has podsets of the job only.
+    fn follow(&self, pod_sets: &mut [Value]) -> bool {
+        match (self.table.elastic, self.cluster.as_deref()) {
+            (Some(elastic), Some(cluster)) => (elastic.follow)(self.object, cluster, pod_sets),
+            _ => true,
+        }
+    }
+
+    /// Whether a running job has other podsets than its cluster, which will be replaced: nothing is known of the one to come.
+    /// (Kueue `UpdatePodSets` fails.)
+    fn changes_cluster(&self) -> bool {
+        !self.is_suspended() && !self.follow(&mut self.own_pod_sets())
+    }
+
+    fn own_pod_sets(&self) -> Vec<Value> {
+        let mut pod_sets = pod_sets(self.object, &(self.table.templates)(self.object));
+        (self.table.adjust)(self.object, &mut pod_sets);
+        pod_sets
     }
 }
 
@@ -298,9 +348,14 @@ impl GenericJob for TableJob<'_> {
     }
 
     fn pod_sets(&self) -> Vec<Value> {
-        let mut pod_sets = pod_sets(self.object, &(self.table.templates)(self.object));
-        (self.table.adjust)(self.object, &mut pod_sets);
-        pod_sets
+        let mut pod_sets = self.own_pod_sets();
+        if self.follow(&mut pod_sets) { pod_sets } else { self.own_pod_sets() }
+    }
+
+    fn slice_generation(&self) -> String {
+        let of = |object: &Value| json::int(object, &["metadata", "generation"]).unwrap_or(0);
+        let own = of(self.object);
+        self.cluster.as_deref().map_or_else(|| own.to_string(), |cluster| format!("{own}_{}", of(cluster)))
     }
 
     fn suspend(&self, job: &mut Value) {

@@ -4,11 +4,14 @@
 use plimsoll_api::{Quantity, json};
 use serde_json::{Value, json};
 
-use super::{Inject, JobKind, PodTemplate};
+use super::{Elastic, Inject, JobKind, PodTemplate};
 use crate::custom_kind::CustomKind;
 use crate::generic_job::Finished;
+use crate::key::Key;
 use crate::names;
+use crate::pod_view::has_gate;
 use crate::podset::Ranks;
+use crate::store::{Kind, ObjectStore};
 use crate::webhook::validation::ErrorList;
 
 /// Name of the head's podset.
@@ -41,10 +44,14 @@ pub(crate) const RAY_CLUSTER: JobKind = JobKind {
     skip: |_| false,
     on_hold: None,
     keeps_queue_name: true,
-    validate: |cluster, errors| {
-        validate_cluster(cluster, &CLUSTER, CLUSTER_AUTOSCALING, errors);
+    validate: |cluster, elastic, errors| {
+        if elastic {
+            validate_elastic(cluster, errors);
+        }
+        validate_cluster(cluster, &CLUSTER, elastic, errors);
         true
     },
+    elastic: Some(Elastic { gated: true, cluster: |_| "", follow: |_, _, _| true }),
 };
 
 /// RayJobs.
@@ -65,6 +72,12 @@ pub(crate) const RAY_JOB: JobKind = JobKind {
     skip: selects_cluster,
     on_hold: Some(|job| deployment_status(job) == "ValidationFailed"),
     validate: validate_job,
+    // KubeRay copies the annotation to the cluster, whose webhook adds the gate.
+    elastic: Some(Elastic {
+        gated: false,
+        cluster: |job| json::text(job, &["status", "rayClusterName"]),
+        follow: |job, cluster, pod_sets| follow(job, &JOB, cluster, pod_sets),
+    }),
     ..RAY_CLUSTER
 };
 
@@ -80,23 +93,32 @@ pub(crate) const RAY_SERVICE: JobKind = JobKind {
     // The Job that cleans Redis up has to run before the Workload goes (Kueue's gate
     // DeferRayServiceFinalizationForRedisCleanup).
     skip: |service| json::deleting(service) && is_fault_tolerant(service, &SERVICE),
-    validate: |service, errors| {
-        validate_cluster(service, &SERVICE, AUTOSCALING, errors);
+    validate: |service, elastic, errors| {
+        validate_cluster(service, &SERVICE, elastic, errors);
         true
     },
+    elastic: Some(Elastic {
+        gated: true,
+        cluster: |service| json::text(service, &["status", "activeServiceStatus", "rayClusterName"]),
+        follow: |service, cluster, pod_sets| follow(service, &SERVICE, cluster, pod_sets),
+    }),
     ..RAY_CLUSTER
 };
 
-/// Where an object has the spec of its cluster, and the name of that in messages.
+/// Where an object has the spec of its cluster, and what messages say of it.
 struct ClusterAt {
     path: &'static [&'static str],
     field: &'static str,
+    /// Why it may have no autoscaler.
+    autoscaling: &'static str,
 }
 
-const CLUSTER: ClusterAt = ClusterAt { path: &["spec"], field: "spec" };
-const JOB: ClusterAt = ClusterAt { path: &["spec", "rayClusterSpec"], field: "spec.rayClusterSpec" };
+const CLUSTER: ClusterAt = ClusterAt { path: &["spec"], field: "spec", autoscaling: CLUSTER_AUTOSCALING };
+const JOB: ClusterAt =
+    ClusterAt { path: &["spec", "rayClusterSpec"], field: "spec.rayClusterSpec", autoscaling: AUTOSCALING };
 /// Kueue's messages name the field as those of a RayJob.
-const SERVICE: ClusterAt = ClusterAt { path: &["spec", "rayClusterConfig"], field: "spec.rayClusterSpec" };
+const SERVICE: ClusterAt =
+    ClusterAt { path: &["spec", "rayClusterConfig"], field: "spec.rayClusterSpec", autoscaling: AUTOSCALING };
 
 const CLUSTER_AUTOSCALING: &str = "a kueue-managed RayCluster can use autoscaling only as an elastic job: enable the \
     ElasticJobsViaWorkloadSlices feature gate and set the \"kueue.x-k8s.io/elastic-job\": \"true\" annotation";
@@ -116,6 +138,61 @@ fn worker_groups(cluster: &Value) -> &[Value] {
     json::list(cluster, &["workerGroupSpecs"])
 }
 
+/// Pods of a group of workers (Kueue `effectiveWorkerCount`).
+fn workers(group: &Value) -> i64 {
+    let hosts = json::int(group, &["numOfHosts"]).unwrap_or(1).max(1);
+    json::int(group, &["replicas"]).unwrap_or(1).saturating_mul(hosts)
+}
+
+/// Name of the podset of a group of workers.
+fn podset_of(group: &Value) -> String {
+    json::text(group, &["groupName"]).to_lowercase()
+}
+
+fn has_autoscaler(object: &Value, at: &ClusterAt) -> bool {
+    json::flag(at.spec(object), &["enableInTreeAutoscaling"])
+}
+
+/// Sets the numbers of workers that the autoscaler of Ray asks for in the cluster of a job (Kueue `common.go`, `UpdatePodSets`);
+/// whether the job has all groups of the cluster.
+fn follow(object: &Value, at: &ClusterAt, cluster: &Value, pod_sets: &mut [Value]) -> bool {
+    if !has_autoscaler(object, at) {
+        return true;
+    }
+    worker_groups(CLUSTER.spec(cluster)).iter().all(|group| {
+        let name = podset_of(group);
+        let Some(podset) = pod_sets.iter_mut().find(|p| p["name"] == name.as_str()) else { return false };
+        if !group["replicas"].is_null() {
+            podset["count"] = json!(workers(group));
+        }
+        true
+    })
+}
+
+/// The key of the RayJob or RayService that owns this object, if that is a RayCluster.
+pub(crate) fn of_cluster(kind: CustomKind, object: &Value) -> Option<Key> {
+    let owner = json::controller(object).filter(|_| kind == CustomKind::RAY_CLUSTER)?;
+    key_of(owner, json::namespace(object))
+}
+
+/// The owner reference of the RayCluster that an owner reference names, if it names one.
+pub(crate) fn above(owner: &Value, namespace: &str, objects: &ObjectStore) -> Option<Value> {
+    let cluster = CustomKind::RAY_CLUSTER;
+    if !cluster.has_kind(json::text(owner, &["apiVersion"]), json::text(owner, &["kind"])) {
+        return None;
+    }
+    let object = objects.get(Kind::Custom(cluster), namespace, json::text(owner, &["name"]))?;
+    json::controller(&object).cloned()
+}
+
+/// The key of the object of Ray that an owner reference names.
+pub(crate) fn key_of(owner: &Value, namespace: &str) -> Option<Key> {
+    let (api_version, kind) = (json::text(owner, &["apiVersion"]), json::text(owner, &["kind"]));
+    let mut kinds = [CustomKind::RAY_CLUSTER, CustomKind::RAY_JOB, CustomKind::RAY_SERVICE].into_iter();
+    let kind = kinds.find(|custom| custom.has_kind(api_version, kind))?;
+    Some(Key::job(kind.framework(), namespace, json::text(owner, &["name"])))
+}
+
 /// The head and each group of workers (Kueue `common.go`, `BuildPodSets`).
 fn groups(object: &Value, at: &ClusterAt) -> Vec<PodTemplate> {
     let root = format!("/{}", at.path.join("/"));
@@ -129,10 +206,12 @@ fn groups(object: &Value, at: &ClusterAt) -> Vec<PodTemplate> {
     };
     let head = row(HEAD.into(), 1, "headGroupSpec".into(), "headGroupSpec".into());
     let worker = |(i, group): (usize, &Value)| {
-        let hosts = json::int(group, &["numOfHosts"]).unwrap_or(1).max(1);
-        let count = json::int(group, &["replicas"]).unwrap_or(1).saturating_mul(hosts);
-        let name = json::text(group, &["groupName"]).to_lowercase();
-        row(name, count, format!("workerGroupSpecs/{i}"), format!("workerGroupSpecs[{i}]"))
+        row(
+            podset_of(group),
+            workers(group),
+            format!("workerGroupSpecs/{i}"),
+            format!("workerGroupSpecs[{i}]"),
+        )
     };
     let workers = worker_groups(at.spec(object)).iter().enumerate().map(worker);
     std::iter::once(head).chain(workers).collect()
@@ -156,7 +235,7 @@ fn charge_head(object: &Value, at: &ClusterAt, pod_sets: &mut [Value]) {
             }
         }
     }
-    if json::flag(cluster, &["enableInTreeAutoscaling"]) {
+    if has_autoscaler(object, at) {
         let own = &cluster["autoscalerOptions"]["resources"];
         let default = || {
             let each = json!({"cpu": "500m", "memory": "512Mi"});
@@ -228,11 +307,10 @@ fn job_finished(job: &Value) -> Option<Finished> {
 }
 
 /// Rules of clusters (Kueue `common.go`, `ValidateCreate`).
-fn validate_cluster(object: &Value, at: &ClusterAt, autoscaling: &str, errors: &mut ErrorList) {
+fn validate_cluster(object: &Value, at: &ClusterAt, elastic: bool, errors: &mut ErrorList) {
     let cluster = at.spec(object);
-    let elastic = json::annotation(object, names::ELASTIC) == Some("true");
-    if json::flag(cluster, &["enableInTreeAutoscaling"]) && !elastic {
-        errors.invalid(&format!("{}.enableInTreeAutoscaling", at.field), true, autoscaling);
+    if has_autoscaler(object, at) && !elastic {
+        errors.invalid(&format!("{}.enableInTreeAutoscaling", at.field), true, at.autoscaling);
     }
     let groups = worker_groups(cluster);
     if groups.len() >= MAX_POD_SETS {
@@ -244,8 +322,26 @@ fn validate_cluster(object: &Value, at: &ClusterAt, autoscaling: &str, errors: &
     }
 }
 
+/// Rules of elastic RayClusters (Kueue `raycluster_webhook.go`, `validateElasticJob`).
+fn validate_elastic(cluster: &Value, errors: &mut ErrorList) {
+    let rows = groups(cluster, &CLUSTER);
+    // Kueue looks at the workers first.
+    for row in rows.iter().skip(1).chain(rows.first()) {
+        let template = cluster.pointer(&row.pointer).unwrap_or(&Value::Null);
+        if !has_gate(template, names::ELASTIC_GATE) {
+            let gates = template.pointer("/spec/schedulingGates").cloned().unwrap_or_default();
+            let detail = "an elastic job must have the ElasticJobSchedulingGate";
+            errors.invalid(&format!("{}.spec.schedulingGates", row.field), gates, detail);
+        }
+    }
+    if has_autoscaler(cluster, &CLUSTER) && cluster["spec"]["managedBy"] == names::MULTIKUEUE {
+        let detail = "in-tree autoscaling is not supported for a MultiKueue-managed elastic RayCluster";
+        errors.forbidden("spec.enableInTreeAutoscaling", detail);
+    }
+}
+
 /// Rules of RayJobs (Kueue `rayjob_webhook.go`, `validateCreate`); whether the rules of all jobs apply, too.
-fn validate_job(job: &Value, errors: &mut ErrorList) -> bool {
+fn validate_job(job: &Value, elastic: bool, errors: &mut ErrorList) -> bool {
     let cluster = !JOB.spec(job).is_null();
     match (selects_cluster(job), cluster) {
         (true, true) => {
@@ -269,6 +365,6 @@ fn validate_job(job: &Value, errors: &mut ErrorList) -> bool {
         let detail = "a kueue managed job should delete the cluster after finishing";
         errors.invalid("spec.shutdownAfterJobFinishes", false, detail);
     }
-    validate_cluster(job, &JOB, AUTOSCALING, errors);
+    validate_cluster(job, &JOB, elastic, errors);
     true
 }

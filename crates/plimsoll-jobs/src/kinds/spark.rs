@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 use super::{Inject, JobKind, PodTemplate};
 use crate::custom_kind::CustomKind;
 use crate::generic_job::Finished;
-use crate::names;
 use crate::podset::{PodSetInfo, Ranks};
 use crate::webhook::validation::ErrorList;
 
@@ -31,6 +30,7 @@ pub(crate) const SPARK_APPLICATION: JobKind = JobKind {
     on_hold: None,
     keeps_queue_name: true,
     validate,
+    elastic: None,
 };
 
 /// A podset and the field of the application that it is made from.
@@ -265,12 +265,11 @@ fn pods_ready(app: &Value) -> bool {
 }
 
 /// Rules of SparkApplications (Kueue `sparkapplication_webhook.go`, `validateCreate`).
-fn validate(app: &Value, errors: &mut ErrorList) -> bool {
+fn validate(app: &Value, elastic: bool, errors: &mut ErrorList) -> bool {
     let mode = json::text(app, &["spec", "mode"]);
     if mode != "cluster" {
         errors.invalid("spec.mode", mode, "only Cluster mode is supported for a kueue managed job");
     }
-    let elastic = json::annotation(app, names::ELASTIC) == Some("true");
     if !elastic && json::flag(app, &["spec", "dynamicAllocation", "enabled"]) {
         let detail = "a kueue managed job can use dynamicAllocation only when the ElasticJobsViaWorkloadSlices feature \
                       gate is on and the job is an elastic job";

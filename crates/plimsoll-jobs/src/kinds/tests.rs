@@ -14,6 +14,7 @@ use crate::webhook::{Operation, Review, mutate, validate};
 
 mod app_wrappers;
 mod declared_kinds;
+mod elastic_ray;
 mod jobsets;
 mod kubeflow_jobs;
 mod ray_jobs;
@@ -42,7 +43,7 @@ pub(super) fn job(table: &JobKind, spec: &Value) -> Value {
 }
 
 pub(super) fn table_job<'a>(table: &'static JobKind, object: &'a Value) -> TableJob<'a> {
-    TableJob { table, resource: table.kind.preferred(), object }
+    TableJob { table, resource: table.kind.preferred(), object, cluster: None }
 }
 
 /// Name and count of each podset.

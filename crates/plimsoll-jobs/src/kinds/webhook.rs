@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{JobKind, PodTemplate, TABLES, is_suspended};
 use crate::multikueue::default_managed_by;
+use crate::pod_view::Identifiers;
 use crate::webhook::admission_gates;
 use crate::webhook::pod_sets::{self, PodSetAt};
 use crate::webhook::review::{
@@ -27,6 +28,23 @@ pub(super) fn default(review: &Review<'_>, job: &mut Value, env: Env<'_>) {
         suspend(review, job, table.suspend, env);
         default_managed_by(table.kind.preferred(), review.namespace, job, env);
         (table.default)(job);
+        // The cluster of a queued job is not queued itself, and its pods wait at the gate all the same.
+        if table.elastic.is_some_and(|e| e.gated) && env.config.manages(job) && env.is_elastic(job) {
+            gate(job, &(table.templates)(job));
+        }
+    }
+}
+
+/// Adds the scheduling gate of elastic jobs to the templates (Kueue `GateTemplate`).
+fn gate(job: &mut Value, templates: &[PodTemplate]) {
+    let gate = json!({"name": names::ELASTIC_GATE});
+    for template in templates {
+        let Some(template) = job.pointer_mut(&template.pointer) else { continue };
+        let mut gates = json::list(template, &["spec", "schedulingGates"]).to_vec();
+        if !gates.contains(&gate) {
+            gates.push(gate.clone());
+            json::set(template, &["spec", "schedulingGates"], Value::Array(gates));
+        }
     }
 }
 
@@ -44,16 +62,19 @@ pub(super) fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Valida
         return Validation::of(errors);
     };
     let old = updated(review);
-    if table.keeps_queue_name && old.is_some_and(|old| !env.config.manages(old) && !env.config.manages(job)) {
+    let was_queued = |old: &Value| env.config.webhook_gates.validates_ray_updates && env.config.manages(old);
+    if table.keeps_queue_name && old.is_some_and(|old| !was_queued(old) && !env.config.manages(job)) {
         return Validation::of(errors);
     }
     if let Some(old) = old {
         change(review, (old, job), (is_suspended(table, old), is_suspended(table, job)), env, &mut errors);
     }
-    if env.config.manages(job) && !(table.validate)(job, &mut errors) {
+    let elastic = env.is_elastic(job);
+    if env.config.manages(job) && !(table.validate)(job, elastic, &mut errors) {
         return Validation::of(errors);
     }
-    whole(review, job, table.kind.preferred(), env, &mut errors);
+    let unsupported = (elastic && table.elastic.is_none()).then_some(table.kind.preferred());
+    whole(review, job, unsupported, env.objects.identifiers(), &mut errors);
     topology(job, &(table.templates)(job), table.groups, &mut errors);
     Validation::of(errors)
 }
@@ -72,20 +93,20 @@ pub(super) fn change(
     errors: &mut ErrorList,
 ) {
     let default = has_default_queue(review, env.objects);
-    validation::on_update(old, job, suspended, default, errors);
+    validation::on_update(old, job, suspended, default, env.objects.identifiers(), errors);
     errors.immutable(&annotation_path(names::ELASTIC), env.is_elastic(job), env.is_elastic(old));
 }
 
-/// Rules for each state of a job.
+/// Rules for each state of a job; `unsupported`: its kind, if it is an elastic job of one that has none.
 pub(super) fn whole(
     review: &Review<'_>,
     job: &Value,
-    resource: Resource,
-    env: Env<'_>,
+    unsupported: Option<Resource>,
+    identifiers: Identifiers,
     errors: &mut ErrorList,
 ) {
-    validation::on_create(job, errors);
-    if env.is_elastic(job) {
+    validation::on_create(job, identifiers, errors);
+    if let Some(resource) = unsupported {
         let detail =
             format!("elastic job is not supported for \"{}, Kind={}\"", resource.api_version, resource.kind);
         errors.forbidden(&annotation_path(names::ELASTIC), &detail);

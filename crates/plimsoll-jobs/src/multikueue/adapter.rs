@@ -162,7 +162,7 @@ impl Adapter {
     /// The objects of the job of this name: one, or all pods of a group.
     pub fn local_jobs(&self, namespace: &str, name: &str, objects: &ObjectStore) -> Vec<Arc<Value>> {
         let Some(job) = objects.get(self.kind, namespace, name) else { return Vec::new() };
-        match pod::group::of(&job).filter(|_| self.kind == Kind::Pod) {
+        match pod::group::of(&job, objects.identifiers()).filter(|_| self.kind == Kind::Pod) {
             Some(group) => objects.pods_of_group(namespace, group),
             None => vec![job],
         }

@@ -3,10 +3,9 @@
 use plimsoll_api::json;
 use serde_json::Value;
 
-use super::set_workload;
+use super::{IDENTIFIERS, set_workload};
 use crate::custom_kind::CustomKind;
 use crate::job::pods_count;
-use crate::pod_view::prebuilt_of;
 use crate::store::Kind;
 use crate::{Env, names};
 
@@ -29,7 +28,7 @@ fn resize(local: &Value, workload: &Value, new: &mut Value) {
         return;
     }
     copy(local, &["spec", "parallelism"], new);
-    if prebuilt_of(new) != json::name(workload) {
+    if IDENTIFIERS.prebuilt_of(new) != json::name(workload) {
         json::remove(new, &["metadata", "labels", names::PREBUILT]);
         set_workload(new, json::name(workload));
     }

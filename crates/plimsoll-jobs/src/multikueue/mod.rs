@@ -42,6 +42,7 @@ pub use self::workload::plan;
 use crate::names;
 pub use crate::names::{MULTIKUEUE as CONTROLLER, ORIGIN};
 use crate::plan::Write;
+use crate::pod_view::Identifiers;
 use crate::serving::leader_worker_set;
 use crate::store::{Kind, ObjectStore};
 
@@ -160,11 +161,14 @@ fn workloads_of_job(kind: Kind, object: &Value) -> Vec<WorkloadKey> {
     if kind == leader_worker_set::KIND {
         return leader_worker_set::workload_names(object).map(key).collect();
     }
-    let name = crate::pod_view::prebuilt_of(object);
+    let name = IDENTIFIERS.prebuilt_of(object);
     if name.is_empty() { Vec::new() } else { vec![key(name.to_owned())] }
 }
 
-/// Names a workload in a job (Kueue `SetPrebuiltWorkloadName`, gate WorkloadIdentifierAnnotations).
+/// Where copies of jobs name their workload, whatever the gate says of this cluster's own jobs: workers read both.
+const IDENTIFIERS: Identifiers = Identifiers::Annotations;
+
+/// Names a workload in a job (Kueue `SetPrebuiltWorkloadName`).
 fn set_workload(job: &mut Value, workload: &str) {
-    json::set(job, &["metadata", "annotations", names::PREBUILT], workload.into());
+    IDENTIFIERS.set(job, names::PREBUILT, workload);
 }

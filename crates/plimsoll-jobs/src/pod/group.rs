@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{finalize, gated, podset_of, ready, stop_reason, suspended, terminate, ungate};
 use crate::generic_job::{Finished, FoundWorkloads, GenericJob, NewWorkload, ReclaimablePod};
 use crate::plan::{self, Plan, event, patch};
-use crate::pod_view::{ended, group_of, prebuilt_of};
+use crate::pod_view::{Identifiers, ended};
 use crate::podset::PodSetInfo;
 use crate::store::Kind;
 use crate::{Env, names, orphan, reconciler, serving, workload};
@@ -23,6 +23,7 @@ const MAX_ROLES: usize = 18;
 #[derive(Debug)]
 pub struct Group {
     name: String,
+    identifiers: Identifiers,
     /// Every pod of the group.
     all: Vec<Arc<Value>>,
     /// The pods that the workload stands for: without replaced and excess ones.
@@ -90,6 +91,7 @@ impl Group {
         let workload = env.objects.get(Kind::Workload, namespace, name);
         let mut group = Self {
             name: name.to_owned(),
+            identifiers: env.objects.identifiers(),
             kept: all.clone(),
             all,
             excess: Vec::new(),
@@ -128,7 +130,7 @@ impl Group {
 
     /// Whether the workload is this group's: created for a group, or prebuilt and named by the pods.
     fn takes(&self, wl: &Value) -> bool {
-        is_ours(wl) || prebuilt_of(self.first()) == json::name(wl)
+        is_ours(wl) || self.identifiers.prebuilt_of(self.first()) == json::name(wl)
     }
 
     fn first(&self) -> &Value {
@@ -459,8 +461,8 @@ impl GenericJob for Group {
 }
 
 /// Name of the group of a pod, if it has one.
-pub fn of(pod: &Value) -> Option<&str> {
-    Some(group_of(pod)).filter(|g| !g.is_empty())
+pub fn of(pod: &Value, identifiers: Identifiers) -> Option<&str> {
+    Some(identifiers.group_of(pod)).filter(|g| !g.is_empty())
 }
 
 /// The writes for the group of this name.

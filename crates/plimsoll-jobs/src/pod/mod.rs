@@ -14,7 +14,7 @@ use crate::config::POD;
 use crate::generic_job::{Finished, GenericJob};
 use crate::integration::Integration;
 use crate::plan::{self, Plan, Write, event, patch_status};
-use crate::pod_view::{ended, has_gate, prebuilt_of};
+use crate::pod_view::{ended, has_gate};
 use crate::podset::{self, PodSetInfo};
 use crate::store::Kind;
 use crate::{Env, names, orphan, reconciler, serving, workload};
@@ -68,7 +68,7 @@ fn podset_of(pod: &Value, name: &str) -> Value {
 /// `checkPodWorkload`).
 pub fn single_pod_workload(pod: &Value, queue_name: &str, env: Env<'_>) -> Value {
     let mut object = workload::new(PODS, pod, queue_name, &[podset_of(pod, POD_SET)], env);
-    let prebuilt = prebuilt_of(pod);
+    let prebuilt = env.objects.identifiers().prebuilt_of(pod);
     if !prebuilt.is_empty() {
         json::set(&mut object, &["metadata", "name"], json!(prebuilt));
     }
@@ -153,12 +153,11 @@ fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
         let workloads = objects.owned_by_name(namespace, "Pod", name);
         return orphan::finalize_ownerless(&of_single_pods(workloads), env);
     };
-    if group::of(&object).is_none()
-        && let Some(plan) = serving::join(&object, env)
-    {
+    let grouped = group::of(&object, objects.identifiers()).is_some();
+    if !grouped && let Some(plan) = serving::join(&object, env) {
         return plan;
     }
-    if json::label(&object, names::MANAGED) != "true" || group::of(&object).is_some() {
+    if json::label(&object, names::MANAGED) != "true" || grouped {
         return Plan::new();
     }
     let job = Pod { object: &object };

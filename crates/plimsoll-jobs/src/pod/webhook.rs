@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use super::suspended;
 use crate::config::POD;
-use crate::pod_view::{GROUP, group_of, prebuilt_of};
+use crate::pod_view::{GROUP, Identifiers};
 use crate::webhook::admission_gates;
 use crate::webhook::review::{
     Operation, Review, Validation, default_queue, has_default_queue, owner_is_managed,
 };
-use crate::webhook::validation::{self, ErrorList, annotation_path, atoi, label_path};
+use crate::webhook::validation::{self, ErrorList, annotation_path, atoi, identifier_path, label_path};
 use crate::{Env, names, podset, serving};
 
 const INDEX_LABEL: &str = "kueue.x-k8s.io/pod-group-pod-index";
@@ -45,7 +45,9 @@ pub(super) fn default(review: &Review<'_>, pod: &mut Value, env: Env<'_>) {
         let index = json::label(pod, &label).to_owned();
         json::set(pod, &["metadata", "labels", INDEX_LABEL], json!(index));
     }
-    if !group_of(pod).is_empty() && json::annotation(pod, names::ROLE_HASH).is_none() {
+    if !env.objects.identifiers().group_of(pod).is_empty()
+        && json::annotation(pod, names::ROLE_HASH).is_none()
+    {
         let hash = plimsoll_api::kueue::role_hash(&pod["spec"]);
         json::set(pod, &["metadata", "annotations", names::ROLE_HASH], json!(hash));
     }
@@ -65,26 +67,28 @@ pub(super) fn validate(review: &Review<'_>, pod: &Value, env: Env<'_>) -> Valida
     if json::deleting(pod) && review.operation == Operation::Update {
         return Validation::of(errors);
     }
-    validation::on_create(pod, &mut errors);
+    let identifiers = env.objects.identifiers();
+    validation::on_create(pod, identifiers, &mut errors);
     admission_gates::validate(pod, review.old, &mut errors);
     if env.is_elastic(pod) {
         let detail = "elastic job is not supported for \"/v1, Kind=Pod\"";
         errors.forbidden(&annotation_path(names::ELASTIC), detail);
     }
     validation::topology(pod, "metadata", &mut errors);
-    let prebuilt = prebuilt_of(pod);
-    if !prebuilt.is_empty() && !group_of(pod).is_empty() && prebuilt != group_of(pod) {
+    let (prebuilt, of) = (identifiers.prebuilt_of(pod), identifiers.group_of(pod));
+    if !prebuilt.is_empty() && !of.is_empty() && prebuilt != of {
         let detail = "prebuilt workload and pod group should be equal";
-        errors.invalid(&identifier_path(pod, names::PREBUILT), prebuilt, detail);
+        errors.invalid(&identifier_path(pod, names::PREBUILT, identifiers), prebuilt, detail);
     }
     if json::label_opt(pod, names::MANAGED).is_some_and(|v| v != "true") {
         errors.forbidden(&label_path(names::MANAGED), "managed label value can only be 'true'");
     }
-    group(pod, &mut errors);
+    group(pod, identifiers, &mut errors);
     if let Some(old) = review.old.filter(|_| review.operation == Operation::Update) {
         let default = has_default_queue(review, env.objects);
-        validation::on_update(old, pod, (suspended(old), suspended(pod)), default, &mut errors);
-        change(old, pod, &mut errors);
+        let suspended = (suspended(old), suspended(pod));
+        validation::on_update(old, pod, suspended, default, identifiers, &mut errors);
+        change(old, pod, identifiers, &mut errors);
     }
     let mut warnings = Vec::new();
     if json::label(pod, names::MANAGED) == "true"
@@ -99,44 +103,36 @@ pub(super) fn validate(review: &Review<'_>, pod: &Value, env: Env<'_>) -> Valida
     Validation { errors, warnings }
 }
 
-fn change(old: &Value, pod: &Value, errors: &mut ErrorList) {
-    if !group_of(old).is_empty() {
-        errors.immutable(&identifier_path(pod, GROUP), group_of(pod), group_of(old));
+fn change(old: &Value, pod: &Value, identifiers: Identifiers, errors: &mut ErrorList) {
+    let (before, after) = (identifiers.group_of(old), identifiers.group_of(pod));
+    if !before.is_empty() {
+        errors.immutable(&identifier_path(pod, GROUP, identifiers), after, before);
     }
     if !suspended(old) {
         let role = |p: &Value| json::annotation(p, names::ROLE_HASH).unwrap_or_default().to_owned();
         errors.immutable(&annotation_path(names::ROLE_HASH), role(pod), role(old));
     }
     let unretriable = |p: &Value| json::annotation(p, names::RETRIABLE) == Some("false");
-    if !group_of(pod).is_empty() && unretriable(old) && !unretriable(pod) {
+    if !after.is_empty() && unretriable(old) && !unretriable(pod) {
         let detail = "unretriable pod group can't be converted to retriable";
         errors.forbidden(&annotation_path(names::RETRIABLE), detail);
     }
 }
 
-/// Where an identifier is that may be an annotation or a label.
-fn identifier_path(pod: &Value, key: &str) -> String {
-    let annotated = json::annotation(pod, key).is_some_and(|v| !v.is_empty());
-    if annotated { annotation_path(key) } else { label_path(key) }
-}
-
 /// Group and total count come together, and the count is a positive number.
-fn group(pod: &Value, errors: &mut ErrorList) {
+fn group(pod: &Value, identifiers: Identifiers, errors: &mut ErrorList) {
     let key = names::GROUP_COUNT;
     let count = json::annotation(pod, key);
-    let path = identifier_path(pod, GROUP);
-    let annotated = path == annotation_path(GROUP);
-    let form = if annotated { "annotation" } else { "label" };
+    let path = identifier_path(pod, GROUP, identifiers);
+    let form = if identifiers.prefers_annotation(pod, GROUP) { "annotation" } else { "label" };
     let both = format!("both the '{key}' annotation and the '{GROUP}' {form} should be set");
-    if group_of(pod).is_empty() {
+    if identifiers.group_of(pod).is_empty() {
         if count.is_some() {
             errors.required(&path, &both);
         }
         return;
     }
-    if let Some(detail) = validation::subdomain_error(group_of(pod)) {
-        errors.invalid(&path, group_of(pod), detail);
-    }
+    validation::identifier(pod, GROUP, identifiers, errors);
     let Some(text) = count else {
         return errors.required(&annotation_path(key), &both);
     };

@@ -139,8 +139,10 @@ fn validate(review: &Review<'_>, set: &Value, env: Env<'_>) -> Validation {
             }
         }
     }
-    // Gate LWSImmutableGroupSize: the podsets of a workload are never made anew.
-    errors.immutable(&at("size"), size(set), size(old));
+    if env.config.webhook_gates.immutable_group_size {
+        // The podsets of a workload are never made anew.
+        errors.immutable(&at("size"), size(set), size(old));
+    }
     validation
 }
 
@@ -220,7 +222,7 @@ pub(super) fn join(pod: &Value, env: Env<'_>) -> Plan {
         labels: &[names::QUEUE],
         annotations: &[],
     };
-    member(pod, &set, &of)
+    member(pod, &set, &of, env.objects.identifiers())
 }
 
 /// The writes for the LeaderWorkerSet of this name.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::integration::Integration;
 use crate::key::Key;
 use crate::plan::{Plan, Write, event, patch};
-use crate::pod_view::{GROUP, ended, group_of, has_gate};
+use crate::pod_view::{GROUP, Identifiers, ended, has_gate};
 use crate::store::Kind;
 use crate::webhook::admission_gates;
 use crate::webhook::review::{Review, Validation, owner_is_managed};
@@ -56,7 +56,7 @@ fn suspends(review: &Review<'_>, object: &Value, env: Env<'_>) -> bool {
 fn validate_common(of: &Integration, review: &Review<'_>, object: &Value, env: Env<'_>) -> Validation {
     let mut validation = Validation::default();
     let errors = &mut validation.errors;
-    validation::on_create(object, errors);
+    validation::on_create(object, env.objects.identifiers(), errors);
     admission_gates::validate(object, review.old, errors);
     if env.is_elastic(object) {
         let (version, kind) = (of.resource.api_version, of.resource.kind);
@@ -142,7 +142,7 @@ fn same_shape(new: &Value, old: &Value, at: &str, errors: &mut ErrorList) {
 }
 
 /// The keys that a pod of these kinds concerns, beside those of any pod.
-pub(crate) fn affected_by_pod(pod: &Value) -> Vec<Key> {
+pub(crate) fn affected_by_pod(pod: &Value, identifiers: Identifiers) -> Vec<Key> {
     let namespace = json::namespace(pod);
     let parent = match json::annotation(pod, names::SUSPENDING_PARENT) {
         Some(config::STATEFUL_SET) => stateful_set::of_pod(pod).map(|name| (config::STATEFUL_SET, name)),
@@ -153,7 +153,7 @@ pub(crate) fn affected_by_pod(pod: &Value) -> Vec<Key> {
     };
     let Some((framework, name)) = parent else { return Vec::new() };
     let mut keys = vec![Key::job(framework, namespace, name)];
-    if group_of(pod).is_empty() {
+    if identifiers.group_of(pod).is_empty() {
         keys.push(Key::job(config::POD, namespace, json::name(pod)));
     }
     keys
@@ -199,7 +199,7 @@ struct Membership<'a> {
 }
 
 /// The write that makes a pod a member of a group.
-fn member(pod: &Value, parent: &Value, of: &Membership<'_>) -> Plan {
+fn member(pod: &Value, parent: &Value, of: &Membership<'_>, identifiers: Identifiers) -> Plan {
     if ended(pod) || json::deleting(pod) {
         return Plan::new();
     }
@@ -213,12 +213,10 @@ fn member(pod: &Value, parent: &Value, of: &Membership<'_>) -> Plan {
         }
     }
     let size = of.size.to_string();
-    let common = [
-        (GROUP, of.group),
-        (names::PREBUILT, of.group),
-        (names::GROUP_COUNT, size.as_str()),
-        (names::ROLE_HASH, of.role),
-    ];
+    for key in [GROUP, names::PREBUILT] {
+        identifiers.set(&mut new, key, of.group);
+    }
+    let common = [(names::GROUP_COUNT, size.as_str()), (names::ROLE_HASH, of.role)];
     for (key, value) in common.into_iter().chain(of.annotations.iter().copied()) {
         json::set(&mut new, &["metadata", "annotations", key], json!(value));
     }

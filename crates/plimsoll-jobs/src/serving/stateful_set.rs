@@ -115,7 +115,7 @@ pub(super) fn join(pod: &Value, env: Env<'_>) -> Plan {
         labels: &QUEUE_LABELS,
         annotations: &[(names::GROUP_FAST, "true"), (names::GROUP_SERVING, "true"), (INDEX_SOURCE, INDEX)],
     };
-    member(pod, &set, &of)
+    member(pod, &set, &of, env.objects.identifiers())
 }
 
 fn pod_sets(set: &Value) -> Vec<Value> {

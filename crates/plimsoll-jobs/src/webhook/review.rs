@@ -71,7 +71,8 @@ pub(crate) fn default_queue(review: &Review<'_>, object: &mut Value, env: Env<'_
     if !has(object, names::QUEUE) && has_default_queue(review, env.objects) {
         json::set(object, &["metadata", "labels", names::QUEUE], names::DEFAULT_QUEUE.into());
     }
-    if has(object, names::QUEUE)
+    if env.config.webhook_gates.default_priority_class
+        && has(object, names::QUEUE)
         && !has(object, names::PRIORITY_CLASS)
         && env.objects.get(Kind::WorkloadPriorityClass, "", "default").is_some()
     {

@@ -408,3 +408,106 @@ fn what_has_no_effect_is_warned_of() {
         }
     }
 }
+
+/// Gates that are on by default, off: Kueue before it had them.
+#[test]
+fn webhooks_follow_their_gates() {
+    use crate::config::WebhookGates;
+    let with = |webhook_gates: WebhookGates| {
+        let mut frameworks = Config::default().frameworks;
+        frameworks.insert("sparkoperator.k8s.io/sparkapplication".to_owned());
+        Fixture::with_config(Config { webhook_gates, frameworks, ..Config::default() })
+    };
+    let on = WebhookGates::default();
+    // A running job that leaves its queue.
+    for (group, plural, suspend) in [
+        ("ray.io", "rayclusters", "spec|suspend"),
+        ("ray.io", "rayjobs", "spec|suspend"),
+        ("ray.io", "rayservices", "spec|rayClusterConfig|suspend"),
+        ("sparkoperator.k8s.io", "sparkapplications", "spec|suspend"),
+    ] {
+        let queued = queued(&json!({suspend: false, "spec|mode": "cluster", "spec|rayClusterSpec": {}}));
+        let mut free = queued.clone();
+        free["metadata"]["labels"] = json!({});
+        let leaves = |gates: WebhookGates| {
+            validate(&review(group, plural, "ns", Some(&queued)), &free, with(gates).env(NOW)).is_ok()
+        };
+        assert!(!leaves(on), "{plural}");
+        assert!(leaves(WebhookGates { validates_ray_updates: false, ..on }), "{plural}");
+    }
+    let class = |gates: WebhookGates| {
+        let mut fixture = with(gates);
+        fixture.put(Kind::WorkloadPriorityClass, json!({"metadata": {"name": "default"}, "value": 1}));
+        let mut job = queued(&json!({}));
+        mutate(&review("batch", "jobs", "ns", None), &mut job, fixture.env(NOW));
+        plimsoll_api::json::label(&job, names::PRIORITY_CLASS).to_owned()
+    };
+    assert_eq!(class(on), "default");
+    assert_eq!(class(WebhookGates { default_priority_class: false, ..on }), "");
+    let set = |size: i64| {
+        let template = json!({"spec": {"containers": []}});
+        queued(&json!({"spec|leaderWorkerTemplate": {"size": size, "workerTemplate": template}}))
+    };
+    let grows = |gates: WebhookGates| {
+        let old = set(2);
+        let review = review("leaderworkerset.x-k8s.io", "leaderworkersets", "ns", Some(&old));
+        validate(&review, &set(3), with(gates).env(NOW)).is_ok()
+    };
+    assert!(!grows(on));
+    assert!(grows(WebhookGates { immutable_group_size: false, ..on }));
+}
+
+/// Gate WorkloadIdentifierAnnotations off (Kueue `TestPrebuiltWorkloadNameFor`, `TestGetPodGroupName`).
+#[test]
+fn names_are_labels_without_their_gate() {
+    use crate::pod_view::{GROUP, Identifiers};
+    let long = "x".repeat(64);
+    let (annotations, labels) = (Identifiers::Annotations, Identifiers::Labels);
+    // Annotation and label; what each value of the gate reads.
+    for (annotation, label, on, off) in
+        [("a", "l", "a", "l"), ("a", "", "a", ""), ("", "l", "l", "l"), ("", "", "", "")]
+    {
+        for key in [names::PREBUILT, GROUP] {
+            let object = json!({"metadata": {"annotations": {key: annotation}, "labels": {key: label}}});
+            let read = |of: Identifiers| {
+                if key == GROUP {
+                    of.group_of(&object).to_owned()
+                } else {
+                    of.prebuilt_of(&object).to_owned()
+                }
+            };
+            assert_eq!((read(annotations).as_str(), read(labels).as_str()), (on, off), "{key}");
+        }
+    }
+    // What no label can be is an annotation, for workloads only.
+    let object = json!({"metadata": {"annotations": {names::PREBUILT: long, GROUP: long}}});
+    assert_eq!((labels.prebuilt_of(&object), labels.group_of(&object)), (long.as_str(), ""));
+    for (of, name, want) in [
+        (annotations, "short", "annotations"),
+        (labels, "short", "labels"),
+        (labels, long.as_str(), "annotations"),
+    ] {
+        let mut object = json!({});
+        of.set(&mut object, names::PREBUILT, name);
+        assert_eq!(object["metadata"], json!({want: {names::PREBUILT: name}}));
+    }
+
+    // A job with the annotation gets a workload of its own; a pod with it is in no group.
+    let config = Config { identifiers: labels, ..Config::default() };
+    let mut cache = Fixture { objects: crate::ObjectStore::new(labels), config };
+    let mut job = queued(&json!({"spec|suspend": true, "spec|template": {"spec": {"containers": []}}}));
+    job["metadata"]["annotations"] = json!({names::PREBUILT: "mine"});
+    cache.put(Kind::Job, job);
+    let plan = crate::reconcile(&crate::Key::job("batch/job", "ns", "x"), cache.env(NOW));
+    assert!(plan.iter().any(|w| matches!(w, crate::Write::Create(..))), "{plan:?}");
+    let mut pod = queued(&json!({"metadata|labels|kueue.x-k8s.io/managed": "true"}));
+    pod["metadata"]["annotations"] = json!({GROUP: "g", names::GROUP_COUNT: "x"});
+    cache.put(Kind::Pod, pod.clone());
+    assert!(cache.pods_of_group("ns", "g").is_empty());
+    let refused = validate(&review("", "pods", "ns", None), &pod, cache.env(NOW)).unwrap_err().message;
+    let want = "metadata.labels[kueue.x-k8s.io/pod-group-name]: Required value: both the";
+    assert!(refused.starts_with(want), "{refused}");
+    pod["metadata"]["labels"][GROUP] = json!("g");
+    cache.put(Kind::Pod, pod);
+    assert_eq!(cache.pods_of_group("ns", "g").len(), 1);
+}

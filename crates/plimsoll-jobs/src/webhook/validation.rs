@@ -7,7 +7,7 @@ use plimsoll_api::{content, json};
 use serde_json::Value;
 
 use crate::names;
-use crate::pod_view::prebuilt_of;
+use crate::pod_view::Identifiers;
 
 /// Detail of a negative amount.
 pub(crate) const NEGATIVE: &str = "must be greater than or equal to 0";
@@ -183,6 +183,22 @@ pub(crate) fn name_label(object: &Value, key: &str, errors: &mut ErrorList) {
     }
 }
 
+/// The path of the name of a group or workload (Kueue `GetPrebuiltWorkloadPath`, `getGroupNamePath`).
+pub(crate) fn identifier_path(object: &Value, key: &str, identifiers: Identifiers) -> String {
+    if identifiers.prefers_annotation(object, key) { annotation_path(key) } else { label_path(key) }
+}
+
+/// The name of a group or workload must be a name (Kueue `ValidatePrebuiltWorkloadName`, `validatePodGroupName`).
+pub(crate) fn identifier(object: &Value, key: &str, identifiers: Identifiers, errors: &mut ErrorList) {
+    let annotated = identifiers.prefers_annotation(object, key);
+    let value = if annotated { json::annotation(object, key) } else { json::label_opt(object, key) };
+    if let Some(value) = value
+        && let Some(detail) = subdomain_error(value)
+    {
+        errors.invalid(&identifier_path(object, key, identifiers), value, detail);
+    }
+}
+
 /// `strconv.Atoi`, with Go's error message.
 pub(crate) fn atoi(text: &str) -> Result<i64, String> {
     use std::num::IntErrorKind::{NegOverflow, PosOverflow};
@@ -194,9 +210,9 @@ pub(crate) fn atoi(text: &str) -> Result<i64, String> {
 }
 
 /// Rules for a created object and for the new state of an updated one (Kueue `ValidateJobOnCreate`).
-pub(crate) fn on_create(object: &Value, errors: &mut ErrorList) {
+pub(crate) fn on_create(object: &Value, identifiers: Identifiers, errors: &mut ErrorList) {
     name_label(object, names::QUEUE, errors);
-    name_label(object, names::PREBUILT, errors);
+    identifier(object, names::PREBUILT, identifiers, errors);
     if let Some(text) = json::label_opt(object, names::MAX_EXEC_TIME) {
         let path = label_path(names::MAX_EXEC_TIME);
         match atoi(text) {
@@ -240,6 +256,7 @@ pub(crate) fn on_update(
     new: &Value,
     suspended: (bool, bool),
     default_queue: bool,
+    identifiers: Identifiers,
     errors: &mut ErrorList,
 ) {
     let (was, is) = suspended;
@@ -251,9 +268,10 @@ pub(crate) fn on_update(
     } else if default_queue && after.is_empty() && !before.is_empty() {
         errors.invalid(&path, "", "queue-name must not be empty in a namespace with default queue");
     }
-    let prebuilt = |o: &Value| prebuilt_of(o).to_owned();
+    let prebuilt = |o: &Value| identifiers.prebuilt_of(o).to_owned();
     if !is && json::annotation(old, names::ELASTIC) != Some("true") {
-        errors.immutable(&label_path(names::PREBUILT), prebuilt(new), prebuilt(old));
+        let path = identifier_path(new, names::PREBUILT, identifiers);
+        errors.immutable(&path, prebuilt(new), prebuilt(old));
     }
     let (before, after) = (label(old, names::PRIORITY_CLASS), label(new, names::PRIORITY_CLASS));
     // A running job may change its class, but can neither add nor remove it.

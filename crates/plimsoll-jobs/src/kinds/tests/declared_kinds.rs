@@ -55,7 +55,7 @@ fn same(table: &'static JobKind, kind: &Value, object: &Value, statuses: &[Value
     fixture.put(Kind::PriorityClass, json!({"metadata": {"name": "high"}, "value": 7}));
     let plans = |fixture: &Fixture, object: &Value| {
         let declared = DeclaredJob::new(&declaration, resource, object).unwrap();
-        let built_in = TableJob { table, resource, object };
+        let built_in = TableJob { table, resource, object, cluster: None };
         assert_eq!(declared.pod_sets(), built_in.pod_sets());
         let plan = reconciler::of_job(&declared, fixture.env(NOW)).unwrap();
         assert_eq!(plan, reconciler::of_job(&built_in, fixture.env(NOW)).unwrap(), "{object}");

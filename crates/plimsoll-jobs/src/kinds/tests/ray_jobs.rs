@@ -3,7 +3,7 @@
 use super::*;
 use crate::kinds::ray::{RAY_CLUSTER, RAY_JOB, RAY_SERVICE};
 
-fn cluster(groups: &[(&str, Option<i64>, Option<i64>)]) -> Value {
+pub(super) fn cluster(groups: &[(&str, Option<i64>, Option<i64>)]) -> Value {
     let group = |(name, replicas, hosts): &(&str, Option<i64>, Option<i64>)| {
         let mut group = json!({"groupName": name, "template": template(), "rayStartParams": {}});
         for (key, n) in [("replicas", replicas), ("numOfHosts", hosts)] {
@@ -18,7 +18,7 @@ fn cluster(groups: &[(&str, Option<i64>, Option<i64>)]) -> Value {
 }
 
 /// An object of each kind around a cluster; the RayJob has no Job that submits it.
-fn around(table: &JobKind, cluster: &Value) -> Value {
+pub(super) fn around(table: &JobKind, cluster: &Value) -> Value {
     match table.kind {
         CustomKind::RAY_CLUSTER => job(table, cluster),
         CustomKind::RAY_JOB => {
@@ -29,7 +29,7 @@ fn around(table: &JobKind, cluster: &Value) -> Value {
     }
 }
 
-const ALL: [&JobKind; 3] = [&RAY_CLUSTER, &RAY_JOB, &RAY_SERVICE];
+pub(super) const ALL: [&JobKind; 3] = [&RAY_CLUSTER, &RAY_JOB, &RAY_SERVICE];
 
 #[test]
 fn a_cluster_has_a_head_and_groups_of_workers() {
