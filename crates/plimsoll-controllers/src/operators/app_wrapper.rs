@@ -19,6 +19,8 @@ pub(super) const APP_WRAPPER: Operator = Operator {
         "workload.codeflare.dev/appwrappers",
     ),
     kind: "AppWrapper",
+    short_names: &[],
+    reads: None,
     defaults: &[],
     suspend: &["spec", "suspend"],
     roles,

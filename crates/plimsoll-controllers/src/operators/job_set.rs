@@ -12,6 +12,8 @@ pub(super) const JOB_SET: Operator = Operator {
     choice: "jobset",
     resource: Resource::builtin("jobset.x-k8s.io", "v1alpha2", "jobsets", "jobset.x-k8s.io/jobsets"),
     kind: "JobSet",
+    short_names: &[],
+    reads: None,
     defaults: &[],
     suspend: &["spec", "suspend"],
     roles,
@@ -27,7 +29,7 @@ fn replicas(replicated: &Value) -> i64 {
     json::int(replicated, &["replicas"]).unwrap_or(1)
 }
 
-fn roles(job_set: &Value) -> Vec<Role> {
+pub(super) fn roles(job_set: &Value) -> Vec<Role> {
     let set = json::name(job_set);
     let mut roles = Vec::new();
     for one in replicated(job_set) {
@@ -62,7 +64,8 @@ fn roles(job_set: &Value) -> Vec<Role> {
     roles
 }
 
-fn status(state: &State<'_>) -> Value {
+/// A row for each replicated job of a JobSet.
+pub(super) fn replicated_jobs_status(state: &State<'_>, job_set: &Value) -> Vec<Value> {
     let jobs = |name: &str| {
         let of: Vec<_> = state.roles.iter().filter(|(role, _)| *role == name).map(|(_, c)| *c).collect();
         let count = |is: fn(&super::plan::Counts) -> bool| of.iter().filter(|c| is(c)).count();
@@ -73,8 +76,10 @@ fn status(state: &State<'_>) -> Value {
             "active": count(|c| c.active > 0),
             "suspended": if state.suspended { of.len() } else { 0 }})
     };
-    let names = replicated(state.object).iter().map(|r| json::text(r, &["name"]));
-    let statuses: Vec<Value> = names.map(jobs).collect();
+    replicated(job_set).iter().map(|r| jobs(json::text(r, &["name"]))).collect()
+}
+
+fn status(state: &State<'_>) -> Value {
     let total = state.total();
     let conditions = state.conditions(&[
         ("Suspended", state.suspended, "SuspendedJobs", "jobset is suspended"),
@@ -86,5 +91,5 @@ fn status(state: &State<'_>) -> Value {
         ),
         ("Failed", total.failed > 0, "FailedJobs", "jobset failed due to one or more job failures"),
     ]);
-    json!({"replicatedJobsStatus": statuses, "conditions": conditions})
+    json!({"replicatedJobsStatus": replicated_jobs_status(state, state.object), "conditions": conditions})
 }

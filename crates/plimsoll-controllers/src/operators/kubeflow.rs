@@ -13,6 +13,8 @@ macro_rules! kind {
             choice: $choice,
             resource: Resource::builtin("kubeflow.org", $version, $plural, concat!("kubeflow.org/", $plural)),
             kind: $kind,
+            short_names: &[],
+            reads: None,
             defaults: &[],
             suspend: &["spec", "runPolicy", "suspend"],
             roles: $roles,

@@ -17,6 +17,8 @@ pub(super) const LEADER_WORKER_SET: Operator = Operator {
         "leaderworkerset.x-k8s.io/leaderworkersets",
     ),
     kind: "LeaderWorkerSet",
+    short_names: &["lws"],
+    reads: None,
     defaults: &[],
     suspend: &[],
     roles,

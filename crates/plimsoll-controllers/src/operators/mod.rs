@@ -12,6 +12,7 @@ mod leader_worker_set;
 mod plan;
 mod ray;
 mod spark;
+mod trainer;
 
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use plimsoll_apimachinery::meta::Meta;
 use plimsoll_client::informer::parse;
 use plimsoll_client::{
@@ -43,6 +44,10 @@ pub struct Operator {
     pub resource: Resource,
     /// The kind.
     pub kind: &'static str,
+    /// Short names for `kubectl get`, as its definition has them.
+    short_names: &'static [&'static str],
+    /// Objects of other kinds that its pods are made from, too.
+    reads: Option<Reads>,
     /// Texts in its spec that its definition sets by default.
     defaults: &'static [(&'static str, &'static str)],
     /// Path of the flag that suspends an object; empty: there is none.
@@ -55,8 +60,19 @@ pub struct Operator {
     ended: fn(&Value) -> bool,
 }
 
+/// What an object refers to for its pods.
+#[derive(Debug)]
+struct Reads {
+    /// Resources and kinds, and whether they have namespaces.
+    kinds: &'static [(Resource, &'static str, bool)],
+    /// Which of the kinds an object refers to, and the name of the other object.
+    of: fn(&Value) -> (usize, &str),
+    /// The object with what the other one says, for the functions of [`Operator`].
+    completed: fn(&Value, &Value) -> Value,
+}
+
 /// All operators.
-pub static OPERATORS: [Operator; 13] = [
+pub static OPERATORS: [Operator; 14] = [
     job_set::JOB_SET,
     kubeflow::PYTORCH_JOB,
     kubeflow::TF_JOB,
@@ -70,6 +86,7 @@ pub static OPERATORS: [Operator; 13] = [
     leader_worker_set::LEADER_WORKER_SET,
     app_wrapper::APP_WRAPPER,
     spark::SPARK_APPLICATION,
+    trainer::TRAIN_JOB,
 ];
 
 /// The names of all operators.
@@ -78,33 +95,50 @@ pub fn names() -> BTreeSet<&'static str> {
 }
 
 impl Operator {
-    /// The definition of its kind: any fields, and a status of its own.
-    pub fn definition(&self) -> Value {
-        let (group, plural) = (&self.resource.group, &self.resource.plural);
-        let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        let mut spec = any.clone();
-        for (field, value) in self.defaults {
-            spec["properties"][*field] = json!({"type": "string", "default": value});
-        }
-        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+    /// The definitions of its kind and of those that it reads: any fields, and a status of their own.
+    pub fn definitions(&self) -> Vec<Value> {
+        let read = self.reads.iter().flat_map(|reads| reads.kinds);
+        let read = read.map(|(resource, kind, namespaced)| definition(resource, kind, *namespaced, &[], &[]));
+        let own = definition(&self.resource, self.kind, true, self.short_names, self.defaults);
+        read.chain([own]).collect()
+    }
+}
+
+fn definition(
+    resource: &Resource,
+    kind: &str,
+    namespaced: bool,
+    short_names: &[&str],
+    defaults: &[(&str, &str)],
+) -> Value {
+    let (group, plural) = (&resource.group, &resource.plural);
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let mut spec = any.clone();
+    for (field, value) in defaults {
+        spec["properties"][*field] = json!({"type": "string", "default": value});
+    }
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
             "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
                 "spec": spec, "status": any}});
-        // Groups of Kubernetes' own have to say who approved them (KEP-2337).
-        let protected = group.ends_with(".k8s.io") && !group.ends_with(".x-k8s.io");
-        let approved = json!({"api-approved.kubernetes.io": "unapproved, of a simulated operator"});
-        let annotations = if protected { approved } else { json!({}) };
-        let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
-        json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": format!("{plural}.{group}"), "annotations": annotations},
-            "spec": {"group": group, "scope": "Namespaced",
-                "names": {"plural": plural, "singular": self.kind.to_lowercase(), "kind": self.kind,
-                    "listKind": format!("{}List", self.kind)},
-                "versions": [{"name": self.resource.version, "served": true, "storage": true,
-                    "subresources": {"status": {}}, "additionalPrinterColumns": [age],
-                    "schema": {"openAPIV3Schema": schema}}]},
-        })
+    // Groups of Kubernetes' own have to say who approved them (KEP-2337).
+    let protected = group.ends_with(".k8s.io") && !group.ends_with(".x-k8s.io");
+    let approved = json!({"api-approved.kubernetes.io": "unapproved, of a simulated operator"});
+    let annotations = if protected { approved } else { json!({}) };
+    let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
+    let mut definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}"), "annotations": annotations},
+        "spec": {"group": group, "scope": if namespaced { "Namespaced" } else { "Cluster" },
+            "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind,
+                "listKind": format!("{kind}List")},
+            "versions": [{"name": resource.version, "served": true, "storage": true,
+                "subresources": {"status": {}}, "additionalPrinterColumns": [age],
+                "schema": {"openAPIV3Schema": schema}}]},
+    });
+    if !short_names.is_empty() {
+        definition["spec"]["names"]["shortNames"] = json!(short_names);
     }
+    definition
 }
 
 /// Carries out what an operator plans.
@@ -114,7 +148,12 @@ pub struct OperatorController {
     clock: Clock,
     objects: Informer<Value>,
     pods: Informer<Pod>,
+    /// Of the kinds that the operator reads.
+    read: Vec<Informer<Value>>,
 }
+
+/// Pause before an object that another one refers to is looked up again.
+const RETRY: SignedDuration = SignedDuration::from_secs(1);
 
 impl OperatorController {
     /// The controller, not running yet.
@@ -123,10 +162,27 @@ impl OperatorController {
         Self {
             objects: Informer::decoding(&reader, &operator.resource.storage, parse),
             pods: Informer::new(&reader, &resources::PODS.storage, by_owner),
+            read: operator
+                .reads
+                .iter()
+                .flat_map(|reads| reads.kinds)
+                .map(|(resource, ..)| Informer::decoding(&reader, &resource.storage, parse))
+                .collect(),
             operator,
             client,
             clock,
         }
+    }
+
+    /// The object with what the one says that it refers to; `None`: that is not there yet.
+    fn completed(&self, object: &Arc<Value>, namespace: &str) -> Option<Arc<Value>> {
+        let Some(reads) = &self.operator.reads else { return Some(Arc::clone(object)) };
+        let (kind, name) = (reads.of)(object);
+        self.read.iter().for_each(|informer| informer.refresh(|_| ()));
+        let (.., namespaced) = reads.kinds.get(kind)?;
+        let path = if *namespaced { format!("{namespace}/{name}") } else { name.to_owned() };
+        let other = self.read.get(kind)?.get(&path)?;
+        Some(Arc::new((reads.completed)(object, &other)))
     }
 
     async fn sync_object(&self, key: &str) -> Outcome {
@@ -135,6 +191,7 @@ impl OperatorController {
         if meta.deletion_timestamp.is_some() {
             return Ok(None);
         }
+        let Some(object) = self.completed(&object, &meta.namespace) else { return Ok(Some(RETRY)) };
         let pods = self.pods.indexed(&meta.uid);
         let now = Time::from_seconds(self.clock.now().as_second());
         let Plan { create, delete, status } = plan::plan(self.operator, &object, &pods, now);

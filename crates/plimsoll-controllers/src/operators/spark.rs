@@ -18,6 +18,8 @@ pub(super) const SPARK_APPLICATION: Operator = Operator {
         "sparkoperator.k8s.io/sparkapplications",
     ),
     kind: "SparkApplication",
+    short_names: &["sparkapp"],
+    reads: None,
     defaults: &[],
     suspend: &["spec", "suspend"],
     roles,

@@ -161,12 +161,47 @@ fn groups_of_leader_worker_sets_come_and_go() {
 fn every_operator_has_a_definition() {
     let mut names = BTreeSet::new();
     for operator in &OPERATORS {
-        let definition = operator.definition();
+        let definitions = operator.definitions();
+        let definition = definitions.last().unwrap();
         let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
         let (plural, group) = name.split_once('.').unwrap();
         assert_eq!(operator.resource.storage, format!("{group}/{plural}"));
         assert!(names.insert(name));
     }
+}
+
+#[test]
+fn a_train_job_has_the_pods_of_its_runtime() {
+    let reads = operator("TrainJob").reads.as_ref().unwrap();
+    let mut job = object(
+        "TrainJob",
+        &json!({"suspend": true, "runtimeRef": {"name": "torch"}, "trainer": {"numNodes": 2}}),
+    );
+    assert_eq!((reads.of)(&job), (0, "torch"));
+    job["spec"]["runtimeRef"]["kind"] = json!("TrainingRuntime");
+    assert_eq!((reads.of)(&job), (1, "torch"));
+    let step = |name: &str, step: &str| {
+        json!({"name": name, "template": {
+        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": step}}, "spec": {"template": template()}}})
+    };
+    let runtime = json!({"spec": {"template": {"spec": {"replicatedJobs": [
+        step("data", "dataset-initializer"), step("node", "trainer")]}}}});
+    let completed = |job: &Value| (reads.completed)(job, &runtime);
+    let (plan, status) = next(&completed(&job), &[]);
+    assert!(plan.create.is_empty() && is_true(&status, "Suspended"), "{status}");
+    job["status"] = status;
+    job["spec"]["suspend"] = json!(false);
+    let (plan, status) = next(&completed(&job), &[]);
+    assert_eq!(names(&plan), ["j-data-0-0", "j-node-0-0", "j-node-0-1"]);
+    assert_eq!(plan.create[0]["metadata"]["ownerReferences"][0]["kind"], "TrainJob");
+    job["status"] = status;
+    let pods = become_of(&plan, |name| if name.starts_with("j-data") { "Succeeded" } else { "Ready" });
+    let (_, status) = next(&completed(&job), &pods);
+    let row = |name: &str, ready: i64, succeeded: i64, active: i64| json!({"name": name, "ready": ready, "succeeded": succeeded, "failed": 0, "active": active, "suspended": 0});
+    assert_eq!(status["jobsStatus"], json!([row("data", 0, 1, 0), row("node", 1, 0, 1)]));
+    job["status"] = status;
+    let (_, status) = next(&completed(&job), &become_of(&plan, |_| "Succeeded"));
+    assert!(is_true(&status, "Complete"), "{status}");
 }
 
 #[test]

@@ -118,7 +118,9 @@ impl Plane {
             super::definitions::install(&api).await?;
         }
         for operator in &settings.operators {
-            super::definitions::install_kind(&api, &operator.definition()).await?;
+            for definition in operator.definitions() {
+                super::definitions::install_kind(&api, &definition).await?;
+            }
         }
         let runtime = match &settings.engine {
             Some(engine) => {
