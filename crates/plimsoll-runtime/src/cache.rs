@@ -21,7 +21,8 @@ pub struct Cache {
 impl Cache {
     /// An empty cache for integrations with this configuration.
     pub fn new(config: Config) -> Self {
-        Self { objects: Arc::default(), config: Arc::new(config) }
+        let objects = ObjectStore::new(config.identifiers);
+        Self { objects: Arc::new(RwLock::new(objects)), config: Arc::new(config) }
     }
 
     /// The configuration of job integrations.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use plimsoll_config as config;
+use plimsoll_jobs::config::WebhookGates;
 use plimsoll_jobs::integrations::INTEGRATIONS;
+use plimsoll_jobs::pod_view::Identifiers;
 use plimsoll_jobs::{Config as JobsConfig, CustomKind, multikueue};
 use plimsoll_queueing::{LabelSource, Policies, WorkloadPolicy};
 use plimsoll_runtime::reload::{Of, Reading, Reload, Source};
@@ -347,6 +349,15 @@ fn queueing(text: &str, pods: bool, modules: &Modules) -> anyhow::Result<Queuein
         clean_up_provisioning_requests: read.gates.is_on("CleanupProvisioningRequestsOnEviction"),
         failure_recovery: read.gates.is_on("FailureRecoveryPolicy"),
         concurrent_admission: read.queueing.gates.concurrent_admission,
+        identifiers: match read.gates.is_on("WorkloadIdentifierAnnotations") {
+            true => Identifiers::Annotations,
+            false => Identifiers::Labels,
+        },
+        webhook_gates: WebhookGates {
+            validates_ray_updates: read.gates.is_on("ValidateRayAndSparkJobUpdates"),
+            default_priority_class: read.gates.is_on("WorkloadPriorityClassDefaulting"),
+            immutable_group_size: read.gates.is_on("LWSImmutableGroupSize"),
+        },
         retain_after_finished: read.delete_finished_after,
         retain_after_deactivated: read.delete_deactivated_after,
         multikueue: dispatching(read.namespace, read.multikueue, &read.gates),
@@ -417,6 +428,25 @@ mod tests {
         };
         assert_eq!(copied(true), ("a kind".to_owned(), "n".to_owned()));
         assert_eq!(copied(false), ("a".to_owned(), String::new()));
+    }
+
+    #[test]
+    fn gates_of_integrations_are_honoured() {
+        let read = |gates: &str| {
+            let text = format!("{EMPTY}featureGates: {{{gates}}}\n");
+            let (_, jobs, _) = queueing(&text, false, &Modules::default()).unwrap();
+            (jobs.identifiers, jobs.webhook_gates)
+        };
+        let defaults = WebhookGates::default();
+        assert_eq!(read(""), (Identifiers::Annotations, defaults));
+        assert_eq!(read("WorkloadIdentifierAnnotations: false"), (Identifiers::Labels, defaults));
+        for (gate, want) in [
+            ("ValidateRayAndSparkJobUpdates", WebhookGates { validates_ray_updates: false, ..defaults }),
+            ("WorkloadPriorityClassDefaulting", WebhookGates { default_priority_class: false, ..defaults }),
+            ("LWSImmutableGroupSize", WebhookGates { immutable_group_size: false, ..defaults }),
+        ] {
+            assert_eq!(read(&format!("{gate}: false")), (Identifiers::Annotations, want));
+        }
     }
 
     #[test]
