@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_api::json;
 use plimsoll_jobs::names;
-use plimsoll_jobs::pod_view::{group_of, workload_of};
+use plimsoll_jobs::pod_view::workload_of;
 use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
 use plimsoll_state::Time;
 use serde_json::Value;
@@ -48,6 +48,17 @@ fn seconds(from: Time, to: Time) -> f64 {
     (to.since(from).0.max(0) as f64) / 1e9
 }
 
+/// The workload that a pod was admitted with. Of an elastic job, the slice that has replaced it.
+fn admitted_with(pod: &Value, cache: &Cache) -> Option<Arc<Value>> {
+    let wl = cache.get(Kind::Workload, json::namespace(pod), workload_of(pod))?;
+    if !json::is_true(&wl, "Finished") {
+        return Some(wl);
+    }
+    let job = json::controller(&wl).map(|owner| json::text(owner, &["uid"]))?;
+    let live = |wl: &&Arc<Value>| !json::is_true(wl, "Finished") && json::is_true(wl, "Admitted");
+    cache.objects(|objects| objects.owned_by(job).find(live).cloned())
+}
+
 fn gates(pod: &Value) -> Vec<&str> {
     json::list(pod, &["spec", "schedulingGates"]).iter().map(|g| json::text(g, &["name"])).collect()
 }
@@ -80,18 +91,17 @@ impl JobMetrics {
     pub fn pod_changed(&self, old: &Value, new: &Value, cache: &Cache, now: Time) {
         let left = gates(new);
         let before = gates(old);
-        for gate in [names::GATE, names::TOPOLOGY_GATE] {
+        for gate in [names::GATE, names::TOPOLOGY_GATE, names::ELASTIC_GATE] {
             if !before.contains(&gate) || left.contains(&gate) {
                 continue;
             }
-            let Some(wl) = cache.get(Kind::Workload, json::namespace(new), workload_of(new)) else {
-                continue;
-            };
+            let Some(wl) = admitted_with(new, cache) else { continue };
             let admitted = json::condition(&wl, "Admitted").filter(|c| c["status"] == "True");
             let since = admitted.and_then(|c| clock::parse(json::text(c, &["lastTransitionTime"])));
             let Some(since) = since else { continue };
             let queue = json::text(&wl, &["status", "admission", "clusterQueue"]).to_owned();
-            let key = (gate, queue, !group_of(new).is_empty());
+            let grouped = !cache.config().identifiers.group_of(new).is_empty();
+            let key = (gate, queue, grouped);
             let value = seconds(since, now);
             self.with(|s| s.freed.entry(key).or_insert_with(|| Histogram::new(DEFAULT)).observe(value));
         }
@@ -197,12 +207,26 @@ mod tests {
             now,
         );
         metrics.pod_changed(&pod(&[names::TOPOLOGY_GATE]), &pod(&[names::TOPOLOGY_GATE]), &cache, now);
+        // The pod of an elastic job whose first slice has been replaced.
+        let mut old = workload("j");
+        old["metadata"]["ownerReferences"][0]["uid"] = json!("ju");
+        let mut new = old.clone();
+        new["metadata"]["name"] = json!("w2");
+        new["status"]["admission"]["clusterQueue"] = json!("cq2");
+        old["status"]["conditions"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"type": "Finished", "status": "True"}));
+        cache.put(Kind::Workload, old);
+        cache.put(Kind::Workload, new);
+        metrics.pod_changed(&pod(&[names::ELASTIC_GATE]), &pod(&[]), &cache, now);
         let mut text = String::new();
         super::super::text::write(&mut text, &metrics.families(), &[("replica_role", "leader")]);
         for want in [
             "kueue_workload_creation_latency_seconds_count{job_kind=\"Job\",replica_role=\"leader\"} 1\n",
             "kueue_workload_creation_latency_seconds_sum{job_kind=\"Job\",replica_role=\"leader\"} 2\n",
             "kueue_pod_scheduling_gate_removal_seconds_sum{cluster_queue=\"cq\",is_group=\"false\",name=\"kueue.x-k8s.io/admission\",replica_role=\"leader\"} 3\n",
+            "kueue_pod_scheduling_gate_removal_seconds_sum{cluster_queue=\"cq2\",is_group=\"false\",name=\"kueue.x-k8s.io/elastic-job\",replica_role=\"leader\"} 3\n",
         ] {
             assert!(text.contains(want), "{want} not in\n{text}");
         }
