@@ -117,7 +117,12 @@ pub fn objects() -> Vec<Value> {
         waiting("clusterqueues", "pending-workloads-cq", Part::Waiting),
         waiting("localqueues", "pending-workloads-lq", Part::All),
     ];
-    aggregates.into_iter().chain(parts).chain(waiting).collect()
+    // Who reads metrics where clients are authenticated (Kueue `metrics_reader_role.yaml`).
+    let metrics = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "kueue-metrics-reader"},
+        "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
+    });
+    aggregates.into_iter().chain(parts).chain(waiting).chain([metrics]).collect()
 }
 
 fn labels(part: Part, role: &str) -> serde_json::Map<String, Value> {

@@ -185,11 +185,15 @@ fn restarts(supervisors: &[Supervisor]) -> MetricFamily {
 /// Serves until stopped. `address` in the listener may be reached by every client that reaches the machine: there is no
 /// authentication, as there are no secrets.
 pub async fn serve(listener: TcpListener, health_state: HealthState, stop: CancellationToken) {
-    let handler: https::Handler = Arc::new(move |request| {
+    https::serve(("metrics", listener), None, LIMITS, handler(health_state), stop).await;
+}
+
+/// The endpoints.
+pub fn handler(health_state: HealthState) -> https::Handler {
+    Arc::new(move |request| {
         let health_state = health_state.clone();
         Box::pin(async move { handle(&request, &health_state).await })
-    });
-    https::serve(("metrics", listener), None, LIMITS, handler, stop).await;
+    })
 }
 
 async fn handle(request: &Request<Bytes>, health_state: &HealthState) -> Response<Full<Bytes>> {

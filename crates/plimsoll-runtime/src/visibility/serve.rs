@@ -1,6 +1,7 @@
-//! Serves the visibility API over HTTPS for `plimsoll run`, behind the aggregation layer of an API server.
+//! HTTPS servers whose clients are authenticated and authorized by the API server: the visibility API of `plimsoll run`, behind the
+//! aggregation layer of an API server, and its metrics (controller-runtime's `filters.WithAuthenticationAndAuthorization`).
 //!
-//! Every replica serves, also those that do not lead, each from its own queues.
+//! Every replica serves, also those that do not lead, each from its own state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,8 @@ const LIMITS: Limits = Limits { connections: 256, body: 64 << 10 };
 /// Settings of the server.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// What it serves, for messages.
+    pub what: &'static str,
     /// The Service in front of it: namespace and name, to be registered with the API server; `None`: nothing is registered.
     pub service: Option<(String, String)>,
     /// Namespace of the Secret with its certificates.
@@ -40,11 +43,22 @@ pub struct Settings {
     pub hosts: Vec<String>,
 }
 
-/// Serves until stopped. `ready` is set when the API server has been told of us.
+/// The visibility API.
+pub fn endpoints(visibility: Visibility) -> https::Handler {
+    Arc::new(move |request| {
+        let visibility = visibility.clone();
+        Box::pin(async move {
+            let accept = request.headers().get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("");
+            response(visibility.answer(request.method(), request.uri(), accept).await)
+        })
+    })
+}
+
+/// Serves these endpoints until stopped. `ready` is set when the API server has been told of us.
 pub async fn run(
     api: Api,
     listener: TcpListener,
-    (settings, visibility): (Settings, Visibility),
+    (settings, endpoints): (Settings, https::Handler),
     ready: CancellationToken,
     stop: CancellationToken,
 ) {
@@ -58,10 +72,15 @@ pub async fn run(
     let delegated = Arc::new(Delegated::new(api.clone(), trust.clone()));
     let asked = Arc::clone(&delegated);
     let handler: https::Handler = Arc::new(move |request| {
-        let (visibility, delegated) = (visibility.clone(), Arc::clone(&asked));
-        Box::pin(async move { response(handle(&request, &visibility, &delegated).await) })
+        let (endpoints, delegated) = (Arc::clone(&endpoints), Arc::clone(&asked));
+        Box::pin(async move {
+            match refusal(&request, &delegated).await {
+                Some(answer) => response(answer),
+                None => endpoints(request).await,
+            }
+        })
     });
-    let serving = https::serve(("visibility", listener), Some(seen), LIMITS, handler, stop);
+    let serving = https::serve((settings.what, listener), Some(seen), LIMITS, handler, stop);
     tokio::select! {
         () = serving => {}
         () = keep(api, settings, (certs, trust), (tls, delegated), ready) => {}
@@ -91,7 +110,7 @@ async fn first(api: &Api, settings: &Settings) -> (Certs, Trust, Config) {
         });
         match made {
             Ok(first) => return first,
-            Err(error) => tracing::warn!(error, "the visibility API can't be served yet"),
+            Err(error) => tracing::warn!(error, what = settings.what, "no certificate to serve with yet"),
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RETRY.1);
@@ -115,7 +134,11 @@ async fn keep(
                 tokio::time::sleep(LOOK).await;
             }
             Err(error) => {
-                tracing::warn!(error, "the visibility API is not registered as it should be");
+                tracing::warn!(
+                    error,
+                    what = settings.what,
+                    "certificate and registration are not up to date"
+                );
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(RETRY.1);
             }
@@ -172,20 +195,17 @@ fn attributes(request: &Request<Bytes>) -> Attributes {
     Attributes { verb: verb(true), path: path.to_owned(), resource: Some(resource) }
 }
 
-async fn handle(request: &Request<Bytes>, visibility: &Visibility, delegated: &Delegated) -> Answer {
+/// The answer to a request that does not reach the endpoints.
+async fn refusal(request: &Request<Bytes>, delegated: &Delegated) -> Option<Answer> {
     let path = request.uri().path();
     // Probes need no rights (upstream's `AlwaysAllowPaths`).
     if matches!(path, "/healthz" | "/livez" | "/readyz") {
-        return Answer { status: 200, content_type: "text/plain; charset=utf-8", body: "ok".into() };
+        return Some(Answer { status: 200, content_type: "text/plain; charset=utf-8", body: "ok".into() });
     }
     let certificate = request.extensions().get::<ClientCertificate>();
     let admitted: Result<(), ApiError> =
         delegated.admit(request.headers(), certificate, &attributes(request)).await;
-    if let Err(e) = admitted {
-        return Answer::error(&e);
-    }
-    let accept = request.headers().get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("");
-    visibility.answer(request.method(), request.uri(), accept).await
+    admitted.err().map(|e| Answer::error(&e))
 }
 
 fn response(answer: Answer) -> Response<Full<Bytes>> {

@@ -168,7 +168,7 @@ pub struct Up {
     #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = speed)]
     pub speed: f64,
     /// Kinds of jobs to serve with simulated operators, comma-separated.
-    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = ["all", "appwrapper", "jobset", "kubeflow", "lws", "mpi", "ray", "spark"])]
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = ["all", "appwrapper", "jobset", "kubeflow", "lws", "mpi", "ray", "spark", "trainer"])]
     pub with: Vec<String>,
     /// When a write is acknowledged: after fsync, or at once.
     #[arg(long, value_enum, default_value_t)]
@@ -243,6 +243,9 @@ pub struct Run {
     /// Address of `/metrics`, `/healthz`, `/livez` and `/readyz`, as ADDRESS:PORT or :PORT; 0 disables them.
     #[arg(long, default_value = "127.0.0.1:10251", value_name = "ADDRESS", value_parser = bind)]
     pub metrics_bind_address: Bind,
+    /// Metrics with authentication.
+    #[command(flatten)]
+    pub metrics: MetricsServer,
     /// Format of the message that the controllers run.
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
@@ -310,6 +313,20 @@ pub struct VisibilityServer {
     /// Service of the visibility API, in --namespace, to be registered with APIServices [default: not registered].
     #[arg(long, value_name = "NAME", requires = "visibility_port")]
     pub visibility_service: Option<String>,
+}
+
+/// The same endpoints over HTTPS, for users with the right to `get` the path, such as those with ClusterRole kueue-metrics-reader.
+#[derive(Clone, Debug, Args)]
+pub struct MetricsServer {
+    /// Port of metrics over HTTPS with authentication; 0: a free one [default: none; Kueue: 8443].
+    #[arg(long, value_name = "PORT")]
+    pub metrics_secure_port: Option<u16>,
+    /// Address of metrics over HTTPS.
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS", requires = "metrics_secure_port")]
+    pub metrics_secure_host: IpAddr,
+    /// Service of metrics over HTTPS, in --namespace, that the certificate is for.
+    #[arg(long, value_name = "NAME", requires = "metrics_secure_port")]
+    pub metrics_service: Option<String>,
 }
 
 /// An address to listen on, or none.

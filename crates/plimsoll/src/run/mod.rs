@@ -48,6 +48,7 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let supervisor = Supervisor::new(stop.clone());
     health_state.add_supervisor(supervisor.clone());
     let metrics = metrics::start(args.metrics_bind_address, &health_state, &supervisor, &stop).await?;
+    let secure_metrics = metrics::start_secure(&args, (&api, &health_state), &supervisor, &stop).await?;
     let webhooks = tokio::select! {
         () = signals.next() => return Ok(()),
         webhooks = webhooks::start(&args, &settings, &api, &health_state, &supervisor, &stop) => webhooks?,
@@ -69,6 +70,7 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
         server: format!("{address} (Kubernetes {version})"),
         webhooks,
         metrics,
+        secure_metrics,
         visibility,
         pending,
         health_state,
@@ -89,6 +91,7 @@ struct Process {
     server: String,
     webhooks: Option<String>,
     metrics: Option<String>,
+    secure_metrics: Option<String>,
     visibility: Option<String>,
     /// The visibility API, which waits for the engine.
     pending: Visibility,
@@ -145,7 +148,8 @@ fn announce(args: &cli::Run, roles: Roles, process: &Process, leads: bool) {
     if args.output == cli::Output::Json {
         let seconds = process.began.elapsed().as_secs_f64();
         let line = json!({"leader": leads, "server": server, "queueing": roles.queueing, "placement": roles.placement,
-                          "webhooks": process.webhooks, "metrics": process.metrics, "visibility": process.visibility,
+                          "webhooks": process.webhooks, "metrics": process.metrics,
+                          "secureMetrics": process.secure_metrics, "visibility": process.visibility,
                           "seconds": seconds, "pid": std::process::id()});
         return say::line(&line.to_string());
     }

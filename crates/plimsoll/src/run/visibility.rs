@@ -43,11 +43,13 @@ pub async fn start(
         hosts: hosts(&reach, address.ip()),
         service,
         namespace,
+        what: "visibility",
         secret: plimsoll_api::webhooks::SECRET.into(),
     };
     let ready = CancellationToken::new();
     health_state.add_check("visibility", ready.clone());
-    let serving = serve::run(api.clone(), listener, (settings, visibility.clone()), ready, stop.clone());
+    let endpoints = serve::endpoints(visibility.clone());
+    let serving = serve::run(api.clone(), listener, (settings, endpoints), ready, stop.clone());
     supervisor.spawn_vital("the visibility server", serving);
     Ok(Some(url))
 }

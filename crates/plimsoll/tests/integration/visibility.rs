@@ -174,6 +174,39 @@ async fn aggregate(up: &Up, url: &str) {
     }
 }
 
+/// Metrics over HTTPS are for users who may get them, as Kueue's are.
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_served_to_users_who_may_get_them() {
+    let up = Up::start(&["--nodes", "1", "--no-scheduler"]).await;
+    let (_run, line) = Run::start(&up.kubeconfig, &["--metrics-secure-port", "0", "--queueing"]);
+    let url = line["secureMetrics"].as_str().unwrap().to_owned();
+    let stranger = past(&up, &url, false);
+    up.until_shown("it serves", async |_| match get(&stranger, "/healthz", &[]).await.0 {
+        200 => Ok(()),
+        status => Err(status.to_string()),
+    })
+    .await;
+    assert_eq!(get(&stranger, "/metrics", &[]).await.0, 403);
+    assert_eq!(get(&stranger, "/metrics", &[("authorization", "Bearer nonsense")]).await.0, 401);
+    // An account with Kueue's role.
+    up.apply(
+        "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: prometheus, namespace: default}\n---\n\
+         apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: prometheus}\n\
+         roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: kueue-metrics-reader}\n\
+         subjects: [{kind: ServiceAccount, name: prometheus, namespace: default}]\n",
+    )
+    .await;
+    let token = format!("Bearer {}", crate::common::token(&up.kubeconfig, "default", "prometheus").await);
+    up.until_shown("the account reads metrics", async |_| {
+        match get(&stranger, "/metrics", &[("authorization", &token)]).await.0 {
+            200 => Ok(()),
+            status => Err(status.to_string()),
+        }
+    })
+    .await;
+    assert_eq!(get(&stranger, "/plugins", &[("authorization", &token)]).await.0, 403);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_serve_it_behind_the_aggregation_layer() {
     let up = Up::start(&["--nodes", "1", "--no-scheduler", "--speed", "1"]).await;

@@ -316,10 +316,19 @@ pub fn assert_within_quota(cluster_queues: &[Value], workloads: &[Value]) {
 
 /// Writes a kubeconfig with nothing but a token of the ServiceAccount of `deploy/`.
 pub async fn account_kubeconfig(admin: &Path, to: &Path) {
-    let path =
-        format!("/api/v1/namespaces/{}/serviceaccounts/plimsoll/token", plimsoll_api::webhooks::NAMESPACE);
+    let token = token(admin, plimsoll_api::webhooks::NAMESPACE, "plimsoll").await;
     let file = kube::config::Kubeconfig::read_from(admin).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(file.clone(), &Default::default()).await.unwrap();
+    let mut file = serde_json::to_value(&file).unwrap();
+    let name = file["users"][0]["name"].clone();
+    file["users"] = serde_json::json!([{"name": name, "user": {"token": token}}]);
+    std::fs::write(to, file.to_string()).unwrap();
+}
+
+/// A token of a ServiceAccount.
+pub async fn token(admin: &Path, namespace: &str, account: &str) -> String {
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+    let file = kube::config::Kubeconfig::read_from(admin).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
     let client = kube::Client::try_from(config).unwrap();
     let body =
         serde_json::json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
@@ -330,8 +339,5 @@ pub async fn account_kubeconfig(admin: &Path, to: &Path) {
     let answer: Value = client.request(request).await.unwrap();
     let token = json::text(&answer, &["status", "token"]);
     assert!(!token.is_empty(), "{answer}");
-    let mut file = serde_json::to_value(&file).unwrap();
-    let name = file["users"][0]["name"].clone();
-    file["users"] = serde_json::json!([{"name": name, "user": {"token": token}}]);
-    std::fs::write(to, file.to_string()).unwrap();
+    token.to_owned()
 }
