@@ -5,7 +5,8 @@
 use crate::common::{Up, condition, job, resource};
 use plimsoll_api::json;
 use plimsoll_runtime::api::{
-    JOB_SETS, JOBS, LEADER_WORKER_SETS, MPI_JOBS, PYTORCH_JOBS, PatchKind, RAY_JOBS, Resource, WORKLOADS,
+    CLUSTER_QUEUES, CLUSTER_TRAINING_RUNTIMES, JOB_SETS, JOBS, LEADER_WORKER_SETS, MPI_JOBS, PYTORCH_JOBS,
+    PatchKind, RAY_CLUSTERS, RAY_JOBS, Resource, TRAIN_JOBS, WORKLOADS,
 };
 use serde_json::{Value, json};
 
@@ -290,6 +291,7 @@ async fn with_simulated_operators_jobs_run_to_their_end() {
         open.map_or(Ok(()), |w| Err(w.to_string()))
     })
     .await;
+    train(&up).await;
     // A set of groups serves, with a workload for each.
     let serving = json!({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet",
         "metadata": {"name": "serve", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "main"}},
@@ -301,6 +303,124 @@ async fn with_simulated_operators_jobs_run_to_their_end() {
         (set["status"]["readyReplicas"] == 2).then_some(()).ok_or(set.to_string())
     })
     .await;
+    // It has the short name of its own definition.
+    let of = Resource {
+        api_version: "apiextensions.k8s.io/v1",
+        plural: "customresourcedefinitions",
+        kind: "CustomResourceDefinition",
+    };
+    let definition = up.get(of, "", "leaderworkersets.leaderworkerset.x-k8s.io").await;
+    assert_eq!(definition["status"]["acceptedNames"]["shortNames"], json!(["lws"]), "{definition}");
+}
+
+/// A TrainJob has the pods of its runtime, where its admission sends them.
+async fn train(up: &Up) {
+    let step = |name: &str, step: &str| {
+        let container = json!({"name": "node", "image": "busybox", "command": ["sleep", "2"],
+            "resources": {"requests": {"cpu": "1"}}});
+        json!({"name": name, "template": {"metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": step}},
+            "spec": {"template": {"spec": {"containers": [container]}}}}})
+    };
+    let runtime = json!({"apiVersion": TRAIN_JOBS.api_version, "kind": "ClusterTrainingRuntime", "metadata": {"name": "torch"},
+        "spec": {"mlPolicy": {"numNodes": 2}, "template": {"spec": {"replicatedJobs": [
+            step("data", "dataset-initializer"), step("node", "trainer")]}}}});
+    create(up, CLUSTER_TRAINING_RUNTIMES, &runtime).await.unwrap();
+    let train = json!({"apiVersion": TRAIN_JOBS.api_version, "kind": TRAIN_JOBS.kind,
+        "metadata": {"name": "train", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "main"}},
+        "spec": {"runtimeRef": {"name": "torch"}, "trainer": {"numNodes": 2}}});
+    create(up, TRAIN_JOBS, &train).await.unwrap();
+    up.until_shown("its nodes run where its flavor is", async |up| {
+        let pod = up.get(plimsoll_runtime::api::PODS, "team", "train-node-0-1").await;
+        (pod["spec"]["nodeSelector"]["kubernetes.io/os"] == "linux").then_some(()).ok_or(pod.to_string())
+    })
+    .await;
+    up.until_shown("the TrainJob ends", async |up| {
+        let job = up.get(TRAIN_JOBS, "team", "train").await;
+        json::is_true(&job, "Complete").then_some(()).ok_or(job.to_string())
+    })
+    .await;
+}
+
+/// The workers of a cluster, as the autoscaler of Ray sets them.
+async fn scale(up: &Up, name: &str, workers: i64) {
+    up.until_shown("the cluster is scaled", async |up| {
+        let mut cluster = up.get(RAY_CLUSTERS, "team", name).await;
+        cluster["spec"]["workerGroupSpecs"][0]["replicas"] = json!(workers);
+        up.api.replace(RAY_CLUSTERS, &cluster).await.map(drop).map_err(|e| e.to_string())
+    })
+    .await;
+}
+
+/// Used quota of the queue, and ready workers of a cluster.
+async fn runs(up: &Up, name: &str, cpu: &str, workers: i64) {
+    up.until_shown(&format!("{workers} workers of {name} run and {cpu} is used"), async |up| {
+        let queue = up.get(CLUSTER_QUEUES, "", "cq").await;
+        let cluster = up.get(RAY_CLUSTERS, "team", name).await;
+        let used = queue["status"]["flavorsUsage"][0]["resources"][0]["total"] == cpu;
+        let ready = cluster["status"]["readyWorkerReplicas"] == workers;
+        (used && ready).then_some(()).ok_or(format!("{}\n{cluster}", queue["status"]))
+    })
+    .await;
+}
+
+/// The specs of Kueue's integration suite `controller/jobs/raycluster` about elastic jobs: a RayCluster with an autoscaler.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ray_cluster_grows_and_shrinks_while_it_runs() {
+    let up = Up::start(&["--speed", "10", "--with", "ray"]).await;
+    let cpu = "{name: cpu, nominalQuota: 4}";
+    let queue = QUEUE.replace("[cpu]", "[cpu, memory]");
+    up.apply(&queue.replace(cpu, &format!("{cpu}, {{name: memory, nominalQuota: 8Gi}}"))).await;
+    let template = || {
+        let container = json!({"name": "ray", "image": "ray", "command": ["sleep", "infinity"],
+            "resources": {"requests": {"cpu": "1"}}});
+        json!({"spec": {"containers": [container]}})
+    };
+    let cluster = |name: &str, workers: i64| {
+        json!({"apiVersion": RAY_CLUSTERS.api_version, "kind": RAY_CLUSTERS.kind,
+            "metadata": {"name": name, "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "main"},
+                "annotations": {"kueue.x-k8s.io/elastic-job": "true"}},
+            "spec": {"enableInTreeAutoscaling": true, "headGroupSpec": {"template": template()},
+                "workerGroupSpecs": [{"groupName": "small", "replicas": workers, "template": template()}]}})
+    };
+    let gate = json!([{"name": "kueue.x-k8s.io/elastic-job"}]);
+    let served = async |up: &Up| create(up, RAY_CLUSTERS, &cluster("a", 1)).await.ok();
+    let made = up.until("the kind is served", served).await;
+    assert_eq!(made["spec"]["workerGroupSpecs"][0]["template"]["spec"]["schedulingGates"], gate);
+    // The head, the autoscaler beside it, and the worker.
+    runs(&up, "a", "2500m", 1).await;
+    let first = workload(&up, &made).await.unwrap();
+
+    // It grows by a second slice, and goes on meanwhile.
+    scale(&up, "a", 2).await;
+    runs(&up, "a", "3500m", 2).await;
+    let mine = async |up: &Up| {
+        let all = up.list(WORKLOADS).await;
+        let of =
+            all.into_iter().filter(|w| json::controller(w).is_some_and(|o| o["uid"] == json::uid(&made)));
+        of.collect::<Vec<_>>()
+    };
+    let slices = mine(&up).await;
+    let (old, new): (Vec<&Value>, Vec<&Value>) =
+        slices.iter().partition(|w| json::name(w) == json::name(&first));
+    assert_eq!(condition(old[0], "Finished").1, "WorkloadSliceReplaced");
+    assert_eq!(json::annotation(new[0], "kueue.x-k8s.io/workload-slice-name"), Some(json::name(&first)));
+
+    // Beyond the quota it waits, and what runs goes on.
+    scale(&up, "a", 4).await;
+    up.until_shown("a slice waits", async |up| {
+        let slices = mine(up).await;
+        let waits = slices.iter().any(|w| condition(w, "QuotaReserved").0 == "False");
+        waits.then_some(()).ok_or(format!("{slices:?}"))
+    })
+    .await;
+    runs(&up, "a", "3500m", 2).await;
+
+    // Another one starts once it has shrunk.
+    scale(&up, "a", 0).await;
+    runs(&up, "a", "1500m", 0).await;
+    create(&up, RAY_CLUSTERS, &cluster("b", 1)).await.unwrap();
+    runs(&up, "b", "4", 1).await;
+    assert!(!json::flag(&up.get(RAY_CLUSTERS, "team", "a").await, &["spec", "suspend"]), "it never stopped");
 }
 
 const TRAINS: Resource = Resource { api_version: "example.com/v1", plural: "trains", kind: "Train" };

@@ -17,9 +17,8 @@ use plimsoll_runtime::api::{NAMESPACES, PatchKind, Resource, WORKLOADS};
 use serde_json::{Value, json};
 
 /// Examples that are not played. The list only shrinks.
-const LEFT_OUT: [(&str, &str); 13] = [
+const LEFT_OUT: [(&str, &str); 12] = [
     ("admin/minimal-cq.yaml", "names a flavor that it does not have; Kueue refuses it, too"),
-    ("jobs/ray-job-autoscaling-sample.yaml", "elastic jobs of Ray are refused"),
     ("multikueue/dev/manager-kind-config.yaml", KIND),
     ("multikueue/dev/worker-kind-config.yaml", KIND),
     ("pod-based-workloads/sample-sandbox.yaml", FOREIGN),
@@ -73,6 +72,7 @@ const BASICS: [Shown; 7] = [
             ("jobs/ray-job-code-sample.yaml", Accepted),
             ("jobs/ray-job-sample.yaml", Has("/status/jobDeploymentStatus", "Complete")),
             ("jobs/ray-job-autoscaling-code-sample.yaml", Accepted),
+            ("jobs/ray-job-autoscaling-sample.yaml", Has("/status/jobDeploymentStatus", "Complete")),
             ("jobs/ray-cluster-sample.yaml", Has("/status/state", "ready")),
             ("jobs/ray-service-sample.yaml", Is("Ready")),
             ("serving-workloads/sample-deployment.yaml", Is("Available")),
