@@ -5,8 +5,8 @@
 use crate::common::{Up, condition, job, resource};
 use plimsoll_api::json;
 use plimsoll_runtime::api::{
-    CLUSTER_QUEUES, CLUSTER_TRAINING_RUNTIMES, JOB_SETS, JOBS, LEADER_WORKER_SETS, MPI_JOBS, PYTORCH_JOBS,
-    PatchKind, RAY_CLUSTERS, RAY_JOBS, Resource, TRAIN_JOBS, WORKLOADS,
+    CLUSTER_QUEUES, CLUSTER_TRAINING_RUNTIMES, JOB_SETS, JOBS, LEADER_WORKER_SETS, MPI_JOBS, PODS,
+    PYTORCH_JOBS, PatchKind, RAY_CLUSTERS, RAY_JOBS, Resource, TRAIN_JOBS, WORKLOADS,
 };
 use serde_json::{Value, json};
 
@@ -330,7 +330,7 @@ async fn train(up: &Up) {
         "spec": {"runtimeRef": {"name": "torch"}, "trainer": {"numNodes": 2}}});
     create(up, TRAIN_JOBS, &train).await.unwrap();
     up.until_shown("its nodes run where its flavor is", async |up| {
-        let pod = up.get(plimsoll_runtime::api::PODS, "team", "train-node-0-1").await;
+        let pod = up.api.get(PODS, "team", "train-node-0-1").await.map_err(|e| e.to_string())?;
         (pod["spec"]["nodeSelector"]["kubernetes.io/os"] == "linux").then_some(()).ok_or(pod.to_string())
     })
     .await;

@@ -11,6 +11,12 @@ use plimsoll_runtime::api::{Resource, WORKLOADS};
 use serde_json::{Value, json};
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+const ACCOUNTS: Resource = Resource { api_version: "v1", plural: "serviceaccounts", kind: "ServiceAccount" };
+const BINDINGS: Resource = Resource {
+    api_version: "rbac.authorization.k8s.io/v1",
+    plural: "clusterrolebindings",
+    kind: "ClusterRoleBinding",
+};
 const BASE: &str = "/apis/visibility.kueue.x-k8s.io";
 
 /// The answer of kubectl, where there is one, or of a client.
@@ -189,13 +195,13 @@ async fn metrics_are_served_to_users_who_may_get_them() {
     assert_eq!(get(&stranger, "/metrics", &[]).await.0, 403);
     assert_eq!(get(&stranger, "/metrics", &[("authorization", "Bearer nonsense")]).await.0, 401);
     // An account with Kueue's role.
-    up.apply(
-        "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: prometheus, namespace: default}\n---\n\
-         apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: prometheus}\n\
-         roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: kueue-metrics-reader}\n\
-         subjects: [{kind: ServiceAccount, name: prometheus, namespace: default}]\n",
-    )
-    .await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus", "namespace": "default"}});
+    up.api.create(ACCOUNTS, &account).await.unwrap();
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "prometheus"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kueue-metrics-reader"},
+        "subjects": [{"kind": "ServiceAccount", "name": "prometheus", "namespace": "default"}]});
+    up.api.create(BINDINGS, &binding).await.unwrap();
     let token = format!("Bearer {}", crate::common::token(&up.kubeconfig, "default", "prometheus").await);
     up.until_shown("the account reads metrics", async |_| {
         match get(&stranger, "/metrics", &[("authorization", &token)]).await.0 {
@@ -266,11 +272,6 @@ async fn replicas_serve_it_behind_the_aggregation_layer() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
                     "name": "kueue-pending-workloads-lq-viewer-role"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}]});
-    const BINDINGS: Resource = Resource {
-        api_version: "rbac.authorization.k8s.io/v1",
-        plural: "clusterrolebindings",
-        kind: "ClusterRoleBinding",
-    };
     up.api.create(BINDINGS, &binding).await.unwrap();
     let alice = [("impersonate-user", "alice")];
     let server = up.ready["url"].as_str().unwrap();
