@@ -213,7 +213,7 @@ impl<'a> TableJob<'a> {
     /// Whether a running job has other podsets than its cluster, which will be replaced: nothing is known of the one to come.
     /// (Kueue `UpdatePodSets` fails.)
     fn changes_cluster(&self) -> bool {
-        !self.is_suspended() && !self.follow(&mut self.own_pod_sets())
+        self.cluster.is_some() && !self.is_suspended() && !self.follow(&mut self.own_pod_sets())
     }
 
     fn own_pod_sets(&self) -> Vec<Value> {
