@@ -93,9 +93,9 @@ fn of_elastic_job(owner: &Value, namespace: &str, objects: &ObjectStore) -> Vec<
         Some("Job") => Some(Key::job(BATCH_JOB, namespace, json::text(owner, &["name"]))),
         _ => kinds::ray::key_of(owner, namespace),
     };
-    let live = |wl: &&Arc<Value>| !json::is_true(wl, "Finished") && topology_ungater::concerns(wl);
+    let live = |wl: &Arc<Value>| !json::is_true(wl, "Finished") && topology_ungater::concerns(wl);
     let slices = objects.owned_by(json::text(owner, &["uid"])).filter(live);
-    let slices = slices.map(|wl| Key::Topology(namespace.to_owned(), json::name(wl).to_owned()));
+    let slices = slices.map(|wl| Key::Topology(namespace.to_owned(), json::name(&wl).to_owned()));
     job.into_iter().chain(slices).collect()
 }
 

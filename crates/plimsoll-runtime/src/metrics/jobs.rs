@@ -55,8 +55,8 @@ fn admitted_with(pod: &Value, cache: &Cache) -> Option<Arc<Value>> {
         return Some(wl);
     }
     let job = json::controller(&wl).map(|owner| json::text(owner, &["uid"]))?;
-    let live = |wl: &&Arc<Value>| !json::is_true(wl, "Finished") && json::is_true(wl, "Admitted");
-    cache.objects(|objects| objects.owned_by(job).find(live).cloned())
+    let live = |wl: &Arc<Value>| !json::is_true(wl, "Finished") && json::is_true(wl, "Admitted");
+    cache.objects(|objects| objects.owned_by(job).find(live))
 }
 
 fn gates(pod: &Value) -> Vec<&str> {
