@@ -15,7 +15,7 @@ mod place;
 mod properties;
 mod replace;
 mod request;
-mod slice;
+pub(crate) mod slice;
 #[cfg(test)]
 mod tests;
 mod to_come;
@@ -28,17 +28,15 @@ pub(crate) use health::Health;
 pub(crate) use limits::PlaceLimits;
 use request::ALL_FLAVORS;
 pub(crate) use request::{Place, Places, TasRequests, TasView, is_explicit, set_places};
-pub(crate) use slice::beyond;
 use tree::{FlavorTree, Leaf, is_same_place};
 use when_empty::WhenEmpty;
 
 use super::ids::{ClusterQueueId, FlavorId, Ids, Map, ResourceId, WorkloadId};
 use crate::Queueing;
-use plimsoll_state::ObjectEvent;
 use plimsoll_state::cast::index32;
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 use plimsoll_state::model::{Node, Pod, Resources};
-use plimsoll_state::time::Time;
+use plimsoll_state::{ObjectEvent, Time};
 
 /// Node label whose value names one node.
 pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";

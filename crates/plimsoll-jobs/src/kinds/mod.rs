@@ -180,7 +180,8 @@ fn reconcile(framework: &str, namespace: &str, name: &str, env: Env<'_>) -> Plan
         return orphan::finalize(&owned(), env);
     }
     let job = TableJob::new(table, &object, env);
-    if job.changes_cluster() && !env.objects.owned_by(json::uid(&object)).any(|w| json::is_true(&w, "Evicted"))
+    if job.changes_cluster()
+        && !env.objects.owned_by(json::uid(&object)).any(|w| json::is_true(&w, "Evicted"))
     {
         return Plan::new();
     }

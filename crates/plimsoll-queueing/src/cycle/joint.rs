@@ -12,7 +12,7 @@ use crate::phase::Phase;
 use crate::requests;
 use crate::reserved_nodes;
 use crate::state::WorkloadInfo;
-use crate::tas::beyond;
+use crate::tas::slice::beyond;
 use plimsoll_state::model::{Pod, VolumeSource};
 use plimsoll_state::reservation::DryRunId;
 use plimsoll_state::time::Time;
