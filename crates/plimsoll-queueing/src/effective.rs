@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 
+use super::cond;
 use super::conditions::Edit;
 use super::metrics::{Observation, observations_of};
 use super::model::{Workload, WorkloadStatus};
@@ -79,6 +80,16 @@ impl EffectiveWorkload {
     /// Whether a write that reserves quota is on its way.
     pub(crate) fn is_reserving(&self) -> bool {
         self.writes.iter().any(|w| matches!(w.update.admission, Some(Some(_))))
+    }
+
+    /// Whether another client has reserved quota while the write of a pending reason was on its way. That write fails, because it
+    /// was made for an older version; until then the status is what neither of them wants: an admission, and no quota.
+    pub(crate) fn is_reserved_by_others(&self) -> bool {
+        let shown = self.shown();
+        shown.is_true(cond::QUOTA_RESERVED)
+            && shown.admission.is_some()
+            && !self.obj.status.is_true(cond::QUOTA_RESERVED)
+            && self.writes.iter().all(|w| w.update.admission.is_none())
     }
 
     /// The write of this number, if it is on its way.
@@ -190,7 +201,6 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::cond;
     use super::super::model::{Admission, RequeueState};
     use super::*;
 

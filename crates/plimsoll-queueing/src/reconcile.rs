@@ -63,7 +63,8 @@ impl Queueing {
     fn reconcile(&mut self, id: WorkloadId, now: Time) {
         let Some(wl) = self.wl(id) else { return };
         let obj = &wl.obj;
-        if Phase::of(&obj.status) == Phase::Finished {
+        // Where another client was faster, what comes of the write on its way decides.
+        if Phase::of(&obj.status) == Phase::Finished || obj.is_reserved_by_others() {
             return;
         }
         if self.reconcile_replaced(id, now) {
