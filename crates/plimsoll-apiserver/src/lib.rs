@@ -27,7 +27,7 @@ mod write;
 
 pub use admission::hooks::{AdmissionHook, HookRequest};
 pub use admission::plugins::{Plugin, Plugins};
-pub use aggregation::{LocalAnswer, LocalApi, ProxyClient};
+pub use aggregation::{LocalAnswer, LocalApi, LocalRequest, ProxyClient};
 pub use flow::DEFAULT_SEATS;
 pub use logs::{LogRequest, LogSource};
 pub use server::{Server, ServerConfig, ServerError};

@@ -290,6 +290,14 @@ impl Api {
         self.send_unseen(&path, object).await
     }
 
+    /// POST of an object to a path whose answer says something about it, and of which nothing is kept.
+    ///
+    /// # Errors
+    /// What the server said, or why it could not be asked.
+    pub async fn post_path(&self, path: &str, object: &Value) -> Result<Value> {
+        self.write(Method::POST, path, "application/json", object).await
+    }
+
     /// Creates a subresource such as `pods/binding`.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_queueing::{NodeReservations, Queueing};
+use plimsoll_queueing::{Forecast, NodeReservations, Queueing, Workload};
 use plimsoll_scheduler::Scheduler;
 use plimsoll_state::model::{Pod, Protection, WorkloadKey};
 use plimsoll_state::reservation::{DryRunFailure, DryRunId, ReservedNode};
@@ -306,6 +306,12 @@ impl Engine {
     /// Scheduler, for questions (explain, metrics).
     pub fn scheduler(&self) -> Option<&Scheduler> {
         self.scheduler.as_ref()
+    }
+
+    /// When a workload could have its quota ([`Queueing::forecast`]); `None`: there is no such queue, or nothing is queued here.
+    /// Only after a call of [`Engine::step`] or [`Engine::observe`], which bring the state up to date.
+    pub fn forecast(&mut self, now: Time, workload: Workload) -> Option<Forecast> {
+        self.queueing.as_mut()?.forecast(workload, now)
     }
 
     /// Queueing, for questions (explain, metrics, statuses).

@@ -12,6 +12,7 @@ mod claims;
 mod commit;
 mod dry_runs;
 mod entry;
+mod forecast;
 mod joint;
 mod migrate;
 mod nominate;

@@ -34,6 +34,7 @@ mod dra;
 mod due;
 mod effective;
 mod explain;
+mod forecast;
 mod format;
 mod handle;
 mod ids;
@@ -81,6 +82,7 @@ pub use config::{
 };
 pub use dependencies::DEPENDENCIES_MET;
 pub use dra::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};
+pub use forecast::Forecast;
 pub use joint::NodeReservations;
 pub use metrics::{MetricFamily, MetricKind, MetricSample, MetricValue};
 pub use model::{

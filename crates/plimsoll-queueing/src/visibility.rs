@@ -95,12 +95,17 @@ impl Queueing {
 
     /// All that wait in a ClusterQueue, in order.
     fn waiting_in(&self, cq: ClusterQueueId) -> impl Iterator<Item = &WorkloadInfo> {
+        self.waiting_ids(cq).filter_map(|id| self.wl(id))
+    }
+
+    /// Their ids.
+    pub(crate) fn waiting_ids(&self, cq: ClusterQueueId) -> impl Iterator<Item = WorkloadId> {
         let queue = self.cq(cq);
         let usage = |lq: LocalQueueId| self.local_usage(lq);
         let usage: Option<&dyn Fn(LocalQueueId) -> f64> =
             if queue.rules.fair_admission { Some(&usage) } else { None };
         let delayed = |id: WorkloadId| self.wl(id).map(|wl| (self.rank(wl, id), wl.lq()));
-        queue.pending.in_order(usage, delayed).filter_map(|id| self.wl(id))
+        queue.pending.in_order(usage, delayed)
     }
 }
 

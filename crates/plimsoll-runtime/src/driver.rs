@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use plimsoll_client::{Supervisor, fault};
 use plimsoll_engine::{Action, Engine, EngineConfig, Event};
-use plimsoll_queueing::{AdmissionAttempts, MetricFamily, Page, PendingWorkload, QueueName, WorkloadPolicy};
+use plimsoll_queueing::{
+    AdmissionAttempts, Forecast, MetricFamily, Page, PendingWorkload, QueueName, Workload, WorkloadPolicy,
+};
 use plimsoll_scheduler::Profile;
 use tokio::sync::oneshot;
 
@@ -47,8 +49,8 @@ enum Input {
     Metrics(oneshot::Sender<Families>),
     /// Plugins that replace the present ones, and whom to answer whether they can.
     Reload(Reload, oneshot::Sender<Result<(), String>>),
-    /// Workloads that wait in a queue.
-    Pending(Asked),
+    /// Workloads that wait in a queue, or when one could start.
+    Asked(Asked),
     /// Whether to decide nothing from now on.
     Pause(bool),
     /// No decision waits to be written any more.
@@ -58,22 +60,31 @@ enum Input {
     Stop,
 }
 
-/// Workloads that wait in a queue, as the engine knows them.
+/// What the engine knows of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pending {
+pub enum OfQueue<T> {
     /// Not everything has been listed once, or this process queues nothing.
     Unknown,
     /// There is no such queue.
     NotFound,
-    /// These wait.
-    Workloads(Vec<PendingWorkload>),
+    /// This.
+    Known(T),
+}
+
+impl<T> OfQueue<T> {
+    fn of(answer: Option<Option<T>>) -> Self {
+        match answer {
+            None => Self::Unknown,
+            Some(None) => Self::NotFound,
+            Some(Some(known)) => Self::Known(known),
+        }
+    }
 }
 
 /// A question about a queue.
-struct Asked {
-    queue: QueueName,
-    page: Page,
-    to: oneshot::Sender<Pending>,
+enum Asked {
+    Pending(QueueName, Page, oneshot::Sender<OfQueue<Vec<PendingWorkload>>>),
+    Forecast(Box<Workload>, oneshot::Sender<OfQueue<Forecast>>),
 }
 
 /// Metrics of queueing, and of placement.
@@ -124,9 +135,16 @@ impl Inbox {
 
     /// Asks which workloads wait in a queue. The answer has all events in it that were sent before; it never comes when the
     /// engine has ended.
-    pub fn pending(&self, queue: QueueName, page: Page) -> oneshot::Receiver<Pending> {
+    pub fn pending(&self, queue: QueueName, page: Page) -> oneshot::Receiver<OfQueue<Vec<PendingWorkload>>> {
         let (to, rx) = oneshot::channel();
-        let _ = self.tx.send(Input::Pending(Asked { queue, page, to }));
+        let _ = self.tx.send(Input::Asked(Asked::Pending(queue, page, to)));
+        rx
+    }
+
+    /// Asks when a workload could have its quota. As [`Inbox::pending`].
+    pub fn forecast(&self, workload: Workload) -> oneshot::Receiver<OfQueue<Forecast>> {
+        let (to, rx) = oneshot::channel();
+        let _ = self.tx.send(Input::Asked(Asked::Forecast(Box::new(workload), to)));
         rx
     }
 
@@ -206,7 +224,7 @@ fn run(
             let now = clock::now();
             observer.events(&gathered.events, now);
             engine.observe(now, &mut gathered.events);
-            gathered.answer(&engine);
+            gathered.answer(&mut engine);
         }
         let mut actions = Vec::new();
         let now = clock::now();
@@ -218,7 +236,7 @@ fn run(
         engine.step(now, &mut gathered.events, &mut actions);
         let took = began.elapsed();
         observer.step(&actions, took);
-        gathered.answer(&engine);
+        gathered.answer(&mut engine);
         let after = attempts(&engine);
         let ran = [after.success - before.success, after.inadmissible - before.inadmissible];
         observer.cycles(ran, took);
@@ -270,16 +288,21 @@ impl Gathered {
     }
 
     /// Answers what was asked, after the events that came before.
-    fn answer(&mut self, engine: &Engine) {
-        let known = engine.queueing().filter(|_| self.waiting == 0);
-        for Asked { queue, page, to } in self.asked.drain(..) {
-            let pending = match known.map(|queueing| queueing.pending_workloads(&queue, page)) {
-                None => Pending::Unknown,
-                Some(None) => Pending::NotFound,
-                Some(Some(workloads)) => Pending::Workloads(workloads),
-            };
+    fn answer(&mut self, engine: &mut Engine) {
+        let known = self.waiting == 0;
+        for asked in self.asked.drain(..) {
             // The caller may have given up.
-            drop(to.send(pending));
+            match asked {
+                Asked::Pending(queue, page, to) => {
+                    let queueing = engine.queueing().filter(|_| known);
+                    drop(to.send(OfQueue::of(queueing.map(|q| q.pending_workloads(&queue, page)))));
+                }
+                Asked::Forecast(workload, to) => {
+                    let known = known && engine.queueing().is_some();
+                    let forecast = known.then(|| engine.forecast(clock::now(), *workload));
+                    drop(to.send(OfQueue::of(forecast)));
+                }
+            }
         }
     }
 
@@ -312,7 +335,7 @@ impl Gathered {
                 drop(to.send(answer));
                 return reloads;
             }
-            Input::Pending(asked) => self.asked.push(asked),
+            Input::Asked(asked) => self.asked.push(asked),
             Input::Pause(pause) => self.paused = pause,
             // The next step asks.
             Input::Flows => {}

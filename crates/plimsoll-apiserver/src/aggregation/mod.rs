@@ -11,4 +11,4 @@ pub(crate) mod services;
 pub(crate) mod table;
 
 pub use remote::ProxyClient;
-pub use served::{LocalAnswer, LocalApi};
+pub use served::{LocalAnswer, LocalApi, LocalRequest};

@@ -20,8 +20,21 @@ pub trait LocalApi: Send + Sync + 'static {
     /// The APIResourceList of a version.
     fn resources(&self, version: &str) -> Value;
 
-    /// Answers a request that its user may make. `accept`: the header.
-    fn answer(&self, method: Method, uri: Uri, accept: String) -> BoxFuture<'static, LocalAnswer>;
+    /// Answers a request that its user may make.
+    fn answer(&self, request: LocalRequest) -> BoxFuture<'static, LocalAnswer>;
+}
+
+/// A request to a [`LocalApi`].
+#[derive(Clone, Debug)]
+pub struct LocalRequest {
+    /// Method.
+    pub method: Method,
+    /// Path and query.
+    pub uri: Uri,
+    /// The header `Accept`.
+    pub accept: String,
+    /// Body.
+    pub body: Bytes,
 }
 
 /// The answer of a [`LocalApi`].

@@ -11,7 +11,7 @@ use super::Req;
 use super::body::{Body, Broken};
 use super::reply::{Payload, Reply};
 use crate::aggregation::remote::{Remote, name_user};
-use crate::aggregation::served::{Backend, Served};
+use crate::aggregation::served::{Backend, LocalRequest, Served};
 
 /// Headers that are about one connection, or that this server sets itself.
 const DROPPED: [&str; 8] = [
@@ -30,7 +30,8 @@ pub async fn answer(req: &Req, served: &Served) -> Result<Reply, ApiError> {
     match &served.backend {
         Backend::Local(api) => {
             let accept = req.header(header::ACCEPT).unwrap_or("").to_owned();
-            let answer = api.answer(req.method.clone(), req.uri.clone(), accept).await;
+            let (method, uri, body) = (req.method.clone(), req.uri.clone(), req.body.clone());
+            let answer = api.answer(LocalRequest { method, uri, accept, body }).await;
             let payload = Payload::Raw(answer.body, answer.content_type);
             Ok(Reply { status: answer.status, payload, headers: Vec::new() })
         }

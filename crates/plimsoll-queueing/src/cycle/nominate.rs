@@ -65,7 +65,7 @@ impl Cycle<'_> {
     }
 
     /// Why a head may not be admitted whatever is free, if it may not.
-    fn inadmissible(
+    pub(super) fn inadmissible(
         &self,
         id: WorkloadId,
         cq: ClusterQueueId,

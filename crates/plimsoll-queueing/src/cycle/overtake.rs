@@ -12,7 +12,7 @@ use plimsoll_state::time::{Duration, Time};
 impl Queueing {
     /// When a workload has ended at the latest, if it is admitted now or was before; `None`: it may run for ever, or has to stop
     /// for another reason, and then it is not known when it has.
-    fn latest_end(&self, id: WorkloadId, now: Time) -> Option<Time> {
+    pub(super) fn latest_end(&self, id: WorkloadId, now: Time) -> Option<Time> {
         let wl = self.wl(id)?;
         let (max, status) = (wl.obj.max_execution_seconds?, &wl.obj.status);
         if status.is_true(cond::EVICTED) {

@@ -84,6 +84,12 @@ impl Queueing {
         self.run_windows.together.insert(key, found);
     }
 
+    /// When all windows of a workload are open next; `None`: that is not known.
+    pub(crate) fn next_opening(&self, wl: &WorkloadInfo) -> Option<Time> {
+        let names: Vec<Name> = self.windows_of(wl).map(Name::from).collect();
+        self.open_together(&names)
+    }
+
     fn open_together(&self, names: &[Name]) -> Option<Time> {
         let slots: Vec<&Slot> = names.iter().map(|n| self.run_windows.all.get(n)).collect::<Option<_>>()?;
         let mut at = slots.iter().filter(|s| !s.hours.open).map(|s| s.hours.change).max()??;

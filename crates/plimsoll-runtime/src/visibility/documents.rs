@@ -14,6 +14,10 @@ const KIND: &str = "PendingWorkloadsSummary";
 const RESOURCES: [(&str, &str, bool); 2] =
     [("clusterqueues", "clusterqueue", false), ("localqueues", "localqueue", true)];
 const SUBRESOURCE: &str = "pendingworkloads";
+/// Plimsoll's own subresource of LocalQueues: a Workload is posted, and the answer is when it could start.
+pub const FORECASTS: &str = "admissionforecasts";
+/// Kind of the answer.
+pub const FORECAST_KIND: &str = "AdmissionForecast";
 
 /// The PendingWorkloadsSummary with these items.
 pub fn summary(version: &str, items: &[Value]) -> Value {
@@ -58,7 +62,7 @@ pub fn group() -> Value {
 /// The APIResourceList of a version.
 pub fn resources(version: &str) -> Value {
     let row = |name: String, singular: &str, namespaced: bool, verbs: &[&str]| json!({"name": name, "singularName": singular, "namespaced": namespaced, "kind": KIND, "verbs": verbs});
-    let rows: Vec<Value> = RESOURCES
+    let mut rows: Vec<Value> = RESOURCES
         .iter()
         .flat_map(|(plural, singular, namespaced)| {
             [
@@ -67,6 +71,8 @@ pub fn resources(version: &str) -> Value {
             ]
         })
         .collect();
+    rows.push(json!({"name": format!("localqueues/{FORECASTS}"), "singularName": "", "namespaced": true,
+                     "kind": FORECAST_KIND, "verbs": ["create"]}));
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/{version}"),
            "resources": rows})
 }
@@ -75,9 +81,14 @@ pub fn resources(version: &str) -> Value {
 pub fn aggregated() -> Value {
     let kind = json!({"group": "", "version": "", "kind": KIND});
     let resource = |(plural, singular, namespaced): &(&str, &str, bool)| {
+        let mut subresources =
+            vec![json!({"subresource": SUBRESOURCE, "responseKind": kind, "verbs": ["get"]})];
+        if *namespaced {
+            let kind = json!({"group": "", "version": "", "kind": FORECAST_KIND});
+            subresources.push(json!({"subresource": FORECASTS, "responseKind": kind, "verbs": ["create"]}));
+        }
         json!({"resource": plural, "responseKind": kind, "singularResource": singular, "verbs": [],
-               "scope": if *namespaced { "Namespaced" } else { "Cluster" },
-               "subresources": [{"subresource": SUBRESOURCE, "responseKind": kind, "verbs": ["get"]}]})
+               "scope": if *namespaced { "Namespaced" } else { "Cluster" }, "subresources": subresources})
     };
     let resources: Vec<Value> = RESOURCES.iter().map(resource).collect();
     let version = |v: &&str| json!({"version": v, "resources": resources, "freshness": "Current"});

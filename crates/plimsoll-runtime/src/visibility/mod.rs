@@ -4,6 +4,7 @@
 
 pub mod delegated;
 mod documents;
+mod forecast;
 pub mod register;
 pub mod serve;
 
@@ -12,12 +13,13 @@ use std::time::Duration;
 
 use http::{Method, Uri};
 use plimsoll_apimachinery::ApiError;
-use plimsoll_queueing::{Page, PendingWorkload, QueueName};
+use plimsoll_queueing::{Forecast, Page, PendingWorkload, QueueName};
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use crate::cache::{Cache, Kind};
-use crate::driver::{Inbox, Pending};
-pub use documents::{GROUP, VERSIONS};
+use crate::driver::{Inbox, OfQueue};
+pub use documents::{FORECASTS, GROUP, VERSIONS};
 
 /// Workloads in an answer without `limit`, and at most (upstream's `pkg/constants/constants.go`).
 const LIMITS: (i64, i64) = (1000, 100_000);
@@ -67,6 +69,8 @@ enum Asked<'a> {
     Group,
     Version(&'a str),
     Pending(&'a str, QueueName),
+    /// When a workload could start: version, namespace and LocalQueue.
+    Forecast(&'a str, &'a str, &'a str),
     NotServed,
 }
 
@@ -90,14 +94,18 @@ impl Visibility {
     }
 
     /// Answers a request of a client that may make it. `accept`: the header.
-    pub async fn answer(&self, method: &Method, uri: &Uri, accept: &str) -> Answer {
+    pub async fn answer(&self, method: &Method, uri: &Uri, accept: &str, body: &[u8]) -> Answer {
         let segments: Vec<String> = uri.path().trim_matches('/').split('/').map(decoded).collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         let Some(asked) = asked(&segments) else { return Answer::page_not_found() };
         if asked == Asked::NotServed {
             return Answer::error(&not_served());
         }
-        if !matches!(*method, Method::GET | Method::HEAD) {
+        let allowed = match asked {
+            Asked::Forecast(..) => *method == Method::POST,
+            _ => matches!(*method, Method::GET | Method::HEAD),
+        };
+        if !allowed {
             return Answer::error(&method_not_allowed());
         }
         match asked {
@@ -111,36 +119,51 @@ impl Visibility {
                 Ok(items) => Answer::json(200, &documents::summary(version, &items)),
                 Err(e) => Answer::error(&e),
             },
+            Asked::Forecast(version, namespace, queue) => match self.forecast(namespace, queue, body).await {
+                Ok(forecast) => Answer::json(201, &forecast::document(version, &forecast)),
+                Err(e) => Answer::error(&e),
+            },
             Asked::NotServed => Answer::error(&not_served()),
         }
     }
 
     async fn pending(&self, queue: QueueName, query: &str) -> Result<Vec<Value>, ApiError> {
         let page = page(query)?;
-        let unknown = || {
-            ApiError::new(
-                503,
-                "ServiceUnavailable",
-                "the queues are not known yet: not everything has been listed",
-            )
-        };
         let (inbox, cache) = self.engine.get().ok_or_else(unknown)?;
-        let pending = tokio::time::timeout(PATIENCE, inbox.pending(queue.clone(), page)).await;
-        match pending {
-            Ok(Ok(Pending::Workloads(workloads))) => {
-                Ok(workloads.iter().map(|w| documents::item(w, &owners(cache, w))).collect())
-            }
-            Ok(Ok(Pending::NotFound)) => {
-                let (resource, name) = match &queue {
-                    QueueName::Cluster(name) => ("clusterqueue", name),
-                    QueueName::Local(_, name) => ("localqueue", name),
-                };
-                Err(ApiError::not_found(GROUP, resource, name))
-            }
-            Ok(Ok(Pending::Unknown)) => Err(unknown()),
-            Ok(Err(_)) => Err(ApiError::new(503, "ServiceUnavailable", "the engine has ended")),
-            Err(_) => Err(ApiError::new(503, "ServiceUnavailable", "the engine did not answer in time")),
+        let workloads = answered(inbox.pending(queue.clone(), page), &queue).await?;
+        Ok(workloads.iter().map(|w| documents::item(w, &owners(cache, w))).collect())
+    }
+
+    async fn forecast(&self, namespace: &str, queue: &str, body: &[u8]) -> Result<Forecast, ApiError> {
+        let workload = forecast::workload(namespace, queue, body)?;
+        let (inbox, _) = self.engine.get().ok_or_else(unknown)?;
+        let queue = QueueName::Local(namespace.to_owned(), queue.to_owned());
+        answered(inbox.forecast(workload), &queue).await
+    }
+}
+
+fn unavailable(message: &str) -> ApiError {
+    ApiError::new(503, "ServiceUnavailable", message)
+}
+
+fn unknown() -> ApiError {
+    unavailable("the queues are not known yet: not everything has been listed")
+}
+
+/// What the engine answers about a queue.
+async fn answered<T>(answer: oneshot::Receiver<OfQueue<T>>, queue: &QueueName) -> Result<T, ApiError> {
+    match tokio::time::timeout(PATIENCE, answer).await {
+        Ok(Ok(OfQueue::Known(known))) => Ok(known),
+        Ok(Ok(OfQueue::NotFound)) => {
+            let (resource, name) = match queue {
+                QueueName::Cluster(name) => ("clusterqueue", name),
+                QueueName::Local(_, name) => ("localqueue", name),
+            };
+            Err(ApiError::not_found(GROUP, resource, name))
         }
+        Ok(Ok(OfQueue::Unknown)) => Err(unknown()),
+        Ok(Err(_)) => Err(unavailable("the engine has ended")),
+        Err(_) => Err(unavailable("the engine did not answer in time")),
     }
 }
 
@@ -169,6 +192,9 @@ fn asked<'a>(segments: &[&'a str]) -> Option<Asked<'a>> {
         [] => Asked::Version(version),
         ["clusterqueues", name, "pendingworkloads"] => {
             Asked::Pending(version, QueueName::Cluster((*name).to_owned()))
+        }
+        ["namespaces", namespace, "localqueues", name, documents::FORECASTS] => {
+            Asked::Forecast(version, namespace, name)
         }
         ["namespaces", namespace, "localqueues", name, "pendingworkloads"] => {
             Asked::Pending(version, QueueName::Local((*namespace).to_owned(), (*name).to_owned()))
@@ -271,12 +297,16 @@ mod tests {
     async fn without_an_engine_nothing_is_known() {
         let path = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/cq/pendingworkloads";
         let ask = async |method: Method, path: &'static str| {
-            Visibility::default().answer(&method, &Uri::from_static(path), "").await.status
+            Visibility::default().answer(&method, &Uri::from_static(path), "", b"{}").await.status
         };
         assert_eq!(ask(Method::GET, path).await, 503);
         assert_eq!(ask(Method::POST, path).await, 405);
         assert_eq!(ask(Method::GET, "/apis/visibility.kueue.x-k8s.io/v1beta2/other").await, 404);
         assert_eq!(ask(Method::GET, "/apis/visibility.kueue.x-k8s.io/v1beta2").await, 200);
+        let forecasts =
+            "/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/n/localqueues/l/admissionforecasts";
+        assert_eq!(ask(Method::GET, forecasts).await, 405);
+        assert_eq!(ask(Method::POST, forecasts).await, 503);
     }
 
     #[test]

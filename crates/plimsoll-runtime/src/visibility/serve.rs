@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_secs(15);
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
 /// How long the old certificate is served after the API servers were told of the new one.
 const GRACE: Duration = Duration::from_secs(5);
-const LIMITS: Limits = Limits { connections: 256, body: 64 << 10 };
+const LIMITS: Limits = Limits { connections: 256, body: 3 << 20 };
 
 /// Settings of the server.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ pub fn endpoints(visibility: Visibility) -> https::Handler {
         let visibility = visibility.clone();
         Box::pin(async move {
             let accept = request.headers().get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("");
-            response(visibility.answer(request.method(), request.uri(), accept).await)
+            response(visibility.answer(request.method(), request.uri(), accept, request.body()).await)
         })
     })
 }

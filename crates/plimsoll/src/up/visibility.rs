@@ -2,8 +2,7 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use http::{Method, Uri};
-use plimsoll_apiserver::{LocalAnswer, LocalApi};
+use plimsoll_apiserver::{LocalAnswer, LocalApi, LocalRequest};
 use plimsoll_runtime::visibility::{self, Visibility};
 use serde_json::Value;
 
@@ -23,10 +22,11 @@ impl LocalApi for Served {
         Visibility::resources(version)
     }
 
-    fn answer(&self, method: Method, uri: Uri, accept: String) -> BoxFuture<'static, LocalAnswer> {
+    fn answer(&self, request: LocalRequest) -> BoxFuture<'static, LocalAnswer> {
         let visibility = self.0.clone();
         async move {
-            let answer = visibility.answer(&method, &uri, &accept).await;
+            let LocalRequest { method, uri, accept, body } = request;
+            let answer = visibility.answer(&method, &uri, &accept, &body).await;
             LocalAnswer { status: answer.status, content_type: answer.content_type, body: answer.body.into() }
         }
         .boxed()

@@ -121,7 +121,13 @@ async fn the_visibility_api_is_discovered() {
         json::list(&resources, &["resources"]).iter().map(|r| json::text(r, &["name"])).collect();
     assert_eq!(
         names,
-        ["clusterqueues", "clusterqueues/pendingworkloads", "localqueues", "localqueues/pendingworkloads"]
+        [
+            "clusterqueues",
+            "clusterqueues/pendingworkloads",
+            "localqueues",
+            "localqueues/pendingworkloads",
+            "localqueues/admissionforecasts"
+        ]
     );
     let service =
         raw(&up, "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.visibility.kueue.x-k8s.io").await;
