@@ -10,6 +10,8 @@ pub enum Dispatcher {
         /// Clusters that a round adds, at least 1 (`incrementalDispatcherConfig.stepSize`).
         step: usize,
     },
+    /// The one that could start it first by its own answer, then the next one (Plimsoll's own).
+    Earliest,
     /// Those that another controller writes to `status.nominatedClusterNames`.
     External,
 }

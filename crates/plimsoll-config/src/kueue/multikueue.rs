@@ -7,6 +7,8 @@ use super::{Errors, wire};
 
 const ALL_AT_ONCE: &str = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once";
 const INCREMENTAL: &str = "kueue.x-k8s.io/multikueue-dispatcher-incremental";
+/// Plimsoll's own.
+const EARLIEST: &str = "plimsoll.dev/multikueue-dispatcher-earliest";
 /// Clusters of a round where the file says nothing.
 const STEP: i32 = 3;
 
@@ -96,3 +98,4 @@ fn is_label_value(text: &str) -> bool {
         && ends(text.chars().next())
         && ends(text.chars().next_back())
 }
+        EARLIEST => Dispatcher::Earliest,

@@ -7,9 +7,10 @@ use plimsoll_api::kueue::Dispatcher;
 use plimsoll_state::{Duration, Time};
 
 use super::group::Group;
+use super::{Memory, earliest};
 
 /// How long a round lasts (`incrementalDispatcherRoundTimeout`).
-const ROUND: Duration = Duration::from_seconds(5 * 60);
+pub(super) const ROUND: Duration = Duration::from_seconds(5 * 60);
 
 /// What a dispatcher says.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -20,12 +21,14 @@ pub(super) struct Nomination {
     pub write: bool,
     /// The end of the round.
     pub ends_in: Option<Duration>,
-    /// When the round began that this belongs to.
-    pub round: Option<Time>,
+    /// When the round ends that this belongs to.
+    pub ends: Option<Time>,
+    /// The clusters that are to be asked first when they could start it.
+    pub ask: Vec<String>,
 }
 
-/// The clusters that get a copy now. `clusters` are those of the check in their order, `round` is when the present round began.
-pub(super) fn nominate(group: &Group<'_>, clusters: &[String], round: Option<Time>) -> Nomination {
+/// The clusters that get a copy now. `clusters` are those of the check in their order.
+pub(super) fn nominate(group: &Group<'_>, clusters: &[String], memory: &Memory) -> Nomination {
     let listed = json::list(group.local, &["status", "nominatedClusterNames"]);
     let nominated: Vec<String> = listed.iter().filter_map(|n| n.as_str().map(str::to_owned)).collect();
     let home = group.home();
@@ -40,7 +43,10 @@ pub(super) fn nominate(group: &Group<'_>, clusters: &[String], round: Option<Tim
             let write = set(&all) != set(&nominated);
             Nomination { clusters: all, write, ..Nomination::default() }
         }
-        Dispatcher::Incremental { step } => incremental(nominated, clusters, step, round, group.env.now),
+        Dispatcher::Incremental { step } => {
+            incremental(nominated, clusters, step, memory.round, group.env.now)
+        }
+        Dispatcher::Earliest => earliest::nominate(group, nominated, clusters, memory.round, &memory.answers),
         Dispatcher::External => Nomination { clusters: nominated, ..Nomination::default() },
     }
 }
@@ -50,18 +56,19 @@ fn incremental(
     mut nominated: Vec<String>,
     clusters: &[String],
     step: usize,
-    round: Option<Time>,
+    ends: Option<Time>,
     now: Time,
 ) -> Nomination {
     // After a restart no round is known, and the next one begins at once, as in Kueue.
-    let left = round.map(|began| began.plus(ROUND).since(now)).filter(|left| *left > Duration::ZERO);
+    let left = ends.map(|ends| ends.since(now)).filter(|left| *left > Duration::ZERO);
     if let Some(left) = left {
-        return Nomination { clusters: nominated, ends_in: Some(left), round, ..Nomination::default() };
+        return Nomination { clusters: nominated, ends_in: Some(left), ends, ..Nomination::default() };
     }
     let next: Vec<String> = clusters.iter().filter(|c| !nominated.contains(c)).take(step).cloned().collect();
     if next.is_empty() {
-        return Nomination { clusters: nominated, round, ..Nomination::default() };
+        return Nomination { clusters: nominated, ends, ..Nomination::default() };
     }
     nominated.extend(next);
-    Nomination { clusters: nominated, write: true, ends_in: Some(ROUND), round: Some(now) }
+    let ends = Some(now.plus(ROUND));
+    Nomination { clusters: nominated, write: true, ends_in: Some(ROUND), ends, ask: Vec::new() }
 }

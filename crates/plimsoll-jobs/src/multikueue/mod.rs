@@ -4,7 +4,7 @@
 //! Everything here is a pure function of objects: what the manager's store shows, what the stores of the workers show
 //! ([`WorkerStore`]), and the time. A caller keeps the stores up to date, asks [`affected`] and [`WorkerStore::put`] which
 //! workloads a changed object concerns, and carries out the [`Plan`] of each ([`plan`]). Nothing is remembered between two
-//! plans but the beginning of a dispatcher's round, so a restart continues from the objects.
+//! plans but the end of a dispatcher's round and what workers have answered, so a restart continues from the objects.
 
 mod adapter;
 mod check;
@@ -12,6 +12,7 @@ mod cluster;
 mod config;
 mod defaults;
 mod dispatch;
+mod earliest;
 mod edits;
 mod group;
 mod preemption;
@@ -36,6 +37,7 @@ pub use self::cluster::{ClusterState, path_warning, plan as plan_cluster};
 pub(crate) use self::config::runs_elsewhere;
 pub use self::config::{ClusterSource, source};
 pub(crate) use self::defaults::default_managed_by;
+pub use self::earliest::{Answer, Answers, Outlook};
 pub use self::settings::Settings;
 pub use self::worker::{Copy, WorkerStore};
 pub use self::workload::plan;
@@ -70,6 +72,24 @@ pub enum Step {
     Worker(String, Write),
 }
 
+/// What a dispatcher remembers of a workload from one plan to the next. A restart begins without it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Memory {
+    /// When its round ends.
+    pub round: Option<Time>,
+    /// What workers have answered.
+    pub answers: Answers,
+}
+
+/// When could these workers start this workload?
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// The workload as a worker would get it.
+    pub workload: Value,
+    /// The clusters that are to be asked.
+    pub clusters: Vec<String>,
+}
+
 /// What a reconcile of a workload wants to have done.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
@@ -79,8 +99,11 @@ pub struct Plan {
     pub apart: BTreeMap<String, Vec<Write>>,
     /// The workload is looked at again after this time.
     pub requeue_after: Option<Duration>,
-    /// When the dispatcher's round began that this belongs to: handed to the next plan of this workload.
+    /// When the dispatcher's round ends that this belongs to: handed to the next plan of this workload ([`Memory::round`]).
     pub round: Option<Time>,
+    /// What is to be asked of workers before it can be planned. Their answers are handed to the next plan
+    /// ([`Memory::answers`]).
+    pub ask: Option<Question>,
     /// The worker cluster whose admission the first writes report, for metrics.
     pub admitted_on: Option<String>,
 }

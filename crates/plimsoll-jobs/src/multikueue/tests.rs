@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::testing::Fixture;
 
+mod earliest;
 mod edits;
 mod preemption;
 mod sets;
@@ -88,7 +89,7 @@ fn worker(workload: Option<Value>, job: Option<Value>) -> Sight {
 
 fn planned(manager: &Fixture, workers: &[(&str, Sight)], round: Option<Time>) -> Plan {
     let workers = workers.iter().map(|(name, sight)| ((*name).to_owned(), sight.clone())).collect();
-    plan(&key(), &workers, round, manager.env(NOW))
+    plan(&key(), &workers, &Memory { round, ..Memory::default() }, manager.env(NOW))
 }
 
 /// Patches of the manager's objects, as (kind, body).
@@ -390,14 +391,14 @@ fn copies_follow_the_workload() {
 
 #[test]
 fn the_incremental_dispatcher_adds_clusters_in_rounds() {
-    /// Nominated before, since when, nominated then, seconds until the next round.
+    /// Nominated before, end of the round, nominated then, seconds until the next round.
     type Row<'a> = (&'a [&'a str], Option<Time>, Option<&'a [&'a str]>, Option<i64>);
     let at = |seconds: i64| Time::from_seconds(NOW.seconds() + seconds);
     let table: [Row<'_>; 4] = [
         (&[], None, Some(&["two", "one"]), Some(300)),
-        (&["two", "one"], Some(at(-100)), None, Some(200)),
-        (&["two", "one"], Some(at(-300)), Some(&["two", "one", "three", "four"]), Some(300)),
-        (&["two", "one", "three", "four"], Some(at(-300)), None, None),
+        (&["two", "one"], Some(at(200)), None, Some(200)),
+        (&["two", "one"], Some(at(0)), Some(&["two", "one", "three", "four"]), Some(300)),
+        (&["two", "one", "three", "four"], Some(at(0)), None, None),
     ];
     for (nominated, round, written, wait) in table {
         let mut local = workload("Pending", &["QuotaReserved"]);

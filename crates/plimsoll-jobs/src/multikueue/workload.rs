@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::dispatch::{Nomination, nominate};
 use super::group::{Group, Together, removals};
-use super::{Copy, ORIGIN, Plan, Sight, Step, WorkloadKey, adapter, config, preemption};
+use super::{Copy, Memory, ORIGIN, Plan, Question, Sight, Step, WorkloadKey, adapter, config, preemption};
 use crate::plan::{self, Write, patch_status};
 use crate::store::Kind;
 use crate::{Env, workload};
@@ -26,9 +26,8 @@ const PENDING: &str = "Pending";
 const RETRY: &str = "Retry";
 const REJECTED: &str = "Rejected";
 
-/// What is to be done for a workload. `workers` are all worker clusters with what they have of it; `round` is
-/// [`Plan::round`] of its plan before.
-pub fn plan(key: &WorkloadKey, workers: &BTreeMap<String, Sight>, round: Option<Time>, env: Env<'_>) -> Plan {
+/// What is to be done for a workload. `workers` are all worker clusters with what they have of it.
+pub fn plan(key: &WorkloadKey, workers: &BTreeMap<String, Sight>, memory: &Memory, env: Env<'_>) -> Plan {
     let local = env.objects.get(Kind::Workload, &key.namespace, &key.name);
     let Some(local) = local.filter(|wl| !json::deleting(wl)) else {
         return Plan::apart(removals(copies(workers)));
@@ -81,7 +80,7 @@ pub fn plan(key: &WorkloadKey, workers: &BTreeMap<String, Sight>, round: Option<
             (Sight::Lost { .. }, false) => {}
         }
     }
-    of_group(group, &clusters, round)
+    of_group(group, &clusters, memory)
 }
 
 fn copies(workers: &BTreeMap<String, Sight>) -> impl Iterator<Item = (&str, &Copy)> {
@@ -91,7 +90,7 @@ fn copies(workers: &BTreeMap<String, Sight>) -> impl Iterator<Item = (&str, &Cop
     })
 }
 
-fn of_group(mut group: Group<'_>, clusters: &[String], round: Option<Time>) -> Plan {
+fn of_group(mut group: Group<'_>, clusters: &[String], memory: &Memory) -> Plan {
     if let Some(plan) = finished(&group) {
         return plan;
     }
@@ -103,7 +102,7 @@ fn of_group(mut group: Group<'_>, clusters: &[String], round: Option<Time>) -> P
     let mut plan = match group.first_with("Admitted").map(|(cluster, ..)| cluster) {
         Some(cluster) => admitted(&group, cluster),
         None if group.state() == READY => without_worker(&group),
-        None => gated(&group, clusters, round),
+        None => gated(&group, clusters, memory),
     };
     // What is removed comes before what is created in its place, which waits for the next look.
     for (cluster, writes) in std::mem::take(&mut plan.apart) {
@@ -325,9 +324,9 @@ fn with_places(group: &Group<'_>, cluster: &str) -> Option<Value> {
 }
 
 /// No copy is admitted: the next may preempt, and all clusters get theirs.
-fn gated(group: &Group<'_>, clusters: &[String], round: Option<Time>) -> Plan {
+fn gated(group: &Group<'_>, clusters: &[String], memory: &Memory) -> Plan {
     let (opened, wait) = preemption::open(group);
-    let mut plan = pending(group, clusters, round);
+    let mut plan = pending(group, clusters, memory);
     plan.first.extend(opened.map(|(cluster, write)| Step::Worker(cluster, write)));
     plan.requeue_after = plan.requeue_after.into_iter().chain(wait).min();
     plan
@@ -335,7 +334,7 @@ fn gated(group: &Group<'_>, clusters: &[String], round: Option<Time>) -> Plan {
 
 /// No copy is admitted: the dispatcher's clusters get one, the others lose theirs (Kueue
 /// `nominateAndSynchronizeWorkers`).
-fn pending(group: &Group<'_>, clusters: &[String], round: Option<Time>) -> Plan {
+fn pending(group: &Group<'_>, clusters: &[String], memory: &Memory) -> Plan {
     let chosen = !group.cluster().is_empty() && !group.is_elastic();
     if group.state() != PENDING || chosen || group.has("Evicted") {
         return Plan::default();
@@ -354,10 +353,11 @@ fn pending(group: &Group<'_>, clusters: &[String], round: Option<Time>) -> Plan 
             let write = !nominated.iter().any(|name| *name == cluster.as_str());
             Nomination { clusters: vec![cluster], write, ..Nomination::default() }
         }
-        Together::First => nominate(group, clusters, round),
+        Together::First => nominate(group, clusters, memory),
     };
-    let Nomination { clusters, write, ends_in, round } = nomination;
-    let mut plan = Plan { requeue_after: ends_in, round, ..Plan::default() };
+    let Nomination { clusters, write, ends_in, ends, ask } = nomination;
+    let mut plan = Plan { requeue_after: ends_in, round: ends, ..Plan::default() };
+    plan.ask = (!ask.is_empty()).then(|| Question { workload: clone_for_worker(group), clusters: ask });
     if write {
         let status = json!({ "nominatedClusterNames": clusters });
         plan.first.push(Step::Manager(patch_status(WORKLOADS, group.local, &status)));

@@ -24,7 +24,7 @@ use crate::connect;
 const MOMENT: Duration = Duration::from_secs(1);
 /// First and longest pause before writes that failed are tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(60));
-/// Most writes under way to one cluster.
+/// Most writes under way to one cluster, and most questions.
 const WRITES: usize = 4;
 
 /// A connection; ends when it is dropped.
@@ -42,6 +42,8 @@ pub struct Connection {
     kinds: Mutex<BTreeSet<Kind>>,
     /// The workloads with writes under way, and how often those of a workload have failed.
     lanes: Mutex<Lanes>,
+    /// Permits of questions.
+    pub questions: Semaphore,
     stop: CancellationToken,
 }
 
@@ -96,9 +98,10 @@ impl Connection {
                 }
             }
         });
-        let (groups, writes) = (Groups::new(api.clone()), Semaphore::new(WRITES));
+        let (writes, questions) = (Semaphore::new(WRITES), Semaphore::new(WRITES));
+        let groups = Groups::new(api.clone());
         let (name, kinds, lanes) = (name.to_owned(), Mutex::default(), Mutex::default());
-        let connection = Self { api, writes, name, feed, health, groups, kinds, lanes, stop };
+        let connection = Self { api, writes, questions, name, feed, health, groups, kinds, lanes, stop };
         connection.follow_all(context);
         Ok(connection)
     }

@@ -1,12 +1,15 @@
 //! MultiKueue: the connections to worker clusters, and the task that carries out what `plimsoll_jobs::multikueue` plans.
 //!
 //! `clusters.rs` has a connection for each MultiKueueCluster with a usable kubeconfig, and writes the condition `Active`;
-//! `connection.rs` is one: a client, watches, and the store that they fill. `workloads.rs` plans and writes. Only the leader
+//! `connection.rs` is one: a client, watches, and the store that they fill. `workloads.rs` plans and writes, `forecasts.rs` asks
+//! workers when they could start a workload, `quotas.rs` has quotas of
+//! this cluster follow those of the workers. Only the leader
 //! connects. A worker that hangs holds few of the reconciles, and one that is lost none: it counts as unreachable as soon as one
 //! of its watches is broken for a moment, and its workloads are looked at again when that has ended.
 
 mod clusters;
 mod connection;
+mod forecasts;
 mod kubeconfig;
 mod secrets;
 mod workloads;

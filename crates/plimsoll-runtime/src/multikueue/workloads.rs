@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use plimsoll_api::request::{Error, PatchKind};
 use plimsoll_client::workers;
-use plimsoll_jobs::multikueue::{self, Plan, Step, WorkloadKey};
+use plimsoll_jobs::multikueue::{self, Memory, Plan, Step, WorkloadKey};
 use plimsoll_jobs::{Kind, Write};
-use plimsoll_state::Time;
 use tokio_util::sync::CancellationToken;
 
 use super::clusters::Clusters;
-use super::{Context, unexpected};
+use super::{Context, forecasts, unexpected};
 use crate::clock;
 
 /// Most reconciles under way.
@@ -20,8 +19,17 @@ const WORKERS: usize = 16;
 /// Longest wait for the writes of others to the same cluster.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// When the dispatcher's round of each workload began.
-type Rounds = Arc<Mutex<BTreeMap<WorkloadKey, Time>>>;
+/// What is remembered of a workload until its next plan.
+#[derive(Debug, Default)]
+pub struct Remembered {
+    /// What the dispatcher remembers.
+    pub memory: Memory,
+    /// Whether workers are being asked about it.
+    pub asks: bool,
+}
+
+/// What is remembered of each workload.
+pub type Memories = Arc<Mutex<BTreeMap<WorkloadKey, Remembered>>>;
 
 /// Works on workloads until stopped.
 pub async fn run(context: Context, clusters: Clusters, stop: CancellationToken) {
@@ -31,11 +39,11 @@ pub async fn run(context: Context, clusters: Clusters, stop: CancellationToken) 
         () = stop.cancelled() => return,
         () = context.synced.wait() => {}
     }
-    let (gate, rounds) = (context.leading.clone(), Rounds::default());
+    let (gate, memories) = (context.leading.clone(), Memories::default());
     let work = move |key: WorkloadKey| {
-        let (context, clusters, rounds) = (context.clone(), clusters.clone(), Arc::clone(&rounds));
+        let (context, clusters, memories) = (context.clone(), clusters.clone(), Arc::clone(&memories));
         async move {
-            let work = work(&key, &context, &clusters, &rounds);
+            let work = work(&key, &context, &clusters, &memories);
             let outcome = context.supervisor.caught("workloads of worker clusters", work).await;
             outcome.unwrap_or_else(|why| Err(Error::Malformed(why)))
         }
@@ -60,13 +68,13 @@ async fn work(
     key: &WorkloadKey,
     context: &Context,
     clusters: &Clusters,
-    rounds: &Rounds,
+    memories: &Memories,
 ) -> Result<(), Error> {
     let before = context.cache.objects(|objects| multikueue::replaced(key, objects));
     let sights = clusters.sights(key, &before);
-    let round = lock(rounds).get(key).copied();
-    let plan = context.cache.read(clock::now(), |env| multikueue::plan(key, &sights, round, env));
-    let Plan { first, apart, requeue_after, round, admitted_on } = plan;
+    let memory = lock(memories).get(key).map(|known| known.memory.clone()).unwrap_or_default();
+    let plan = context.cache.read(clock::now(), |env| multikueue::plan(key, &sights, &memory, env));
+    let Plan { first, apart, requeue_after, round, ask, admitted_on } = plan;
     for step in first {
         match step {
             Step::Manager(write) => context.write(write).await?,
@@ -77,9 +85,12 @@ async fn work(
         context.metrics.admitted_on(&wl, &cluster);
     }
     // A round begins with the write of its clusters.
-    match round {
-        Some(began) => drop(lock(rounds).insert(key.clone(), began)),
-        None => drop(lock(rounds).remove(key)),
+    match (round, &ask) {
+        (None, None) => drop(lock(memories).remove(key)),
+        (round, _) => lock(memories).entry(key.clone()).or_default().memory.round = round,
+    }
+    if let Some(question) = ask {
+        forecasts::ask(key, question, context, clusters, memories);
     }
     if let Some(after) = requeue_after {
         context.inbox.workloads.add_after(key, std_duration(after));
@@ -114,8 +125,9 @@ fn aside(key: &WorkloadKey, cluster: &str, writes: Vec<Write>, context: &Context
     });
 }
 
-fn lock(rounds: &Rounds) -> std::sync::MutexGuard<'_, BTreeMap<WorkloadKey, Time>> {
-    rounds.lock().unwrap_or_else(PoisonError::into_inner)
+/// Looks at what is remembered.
+pub fn lock(memories: &Memories) -> std::sync::MutexGuard<'_, BTreeMap<WorkloadKey, Remembered>> {
+    memories.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes to a worker cluster.

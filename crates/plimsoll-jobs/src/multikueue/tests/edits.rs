@@ -70,7 +70,7 @@ fn an_elastic_job_grows_and_shrinks_with_its_slices() {
         let (one, two) = (Copy::default(), store.copy(&named(name), &before));
         let workers = [("one", one), ("two", two)];
         let workers = workers.map(|(name, copy)| (name.to_owned(), Sight::Connected(copy))).into();
-        plan(&named(name), &workers, None, manager.env(NOW))
+        plan(&named(name), &workers, &Memory::default(), manager.env(NOW))
     };
     // The job has outgrown its slice, which says nothing of it any more; the next one goes where the job is.
     assert_eq!(remote(&look(&manager, &store, "job-a")), [""; 0]);

@@ -74,7 +74,7 @@ fn all_groups_of_a_leader_worker_set_run_on_the_cluster_of_the_first() {
     let none = || Sight::Connected(Copy::default());
     let look = |manager: &Fixture, name: &str| {
         let workers = BTreeMap::from([("one".to_owned(), none()), ("two".to_owned(), none())]);
-        plan(&named(name), &workers, None, manager.env(NOW))
+        plan(&named(name), &workers, &Memory::default(), manager.env(NOW))
     };
     // Not before all are there, and then the first one first.
     assert_eq!(look(&manager, &names[0]), Plan::default());
@@ -94,14 +94,22 @@ fn all_groups_of_a_leader_worker_set_run_on_the_cluster_of_the_first() {
     assert_eq!(patches(&plan), [("Workload", json!({"nominatedClusterNames": ["two"]}))]);
     // While their cluster is lost, they wait for it.
     let workers = BTreeMap::from([("one".to_owned(), none())]);
-    assert_eq!(super::plan(&named(&names[1]), &workers, None, manager.env(NOW)), Plan::default());
+    assert_eq!(
+        super::plan(&named(&names[1]), &workers, &Memory::default(), manager.env(NOW)),
+        Plan::default()
+    );
 
     // The set is created once, and is that of all its workloads.
     let mut store = WorkerStore::default();
     store.put(Kind::Workload, admitted(&names[0]));
     let admits = |store: &WorkerStore, name: &str| {
         let sight = Sight::Connected(store.copy(&named(name), &[]));
-        super::plan(&named(name), &BTreeMap::from([("two".to_owned(), sight)]), None, manager.env(NOW))
+        super::plan(
+            &named(name),
+            &BTreeMap::from([("two".to_owned(), sight)]),
+            &Memory::default(),
+            manager.env(NOW),
+        )
     };
     let plan = admits(&store, &names[0]);
     let made = first_create(&plan);
