@@ -181,14 +181,16 @@ fn prebuilt_workload(job: &dyn GenericJob, name: &str, env: Env<'_>) -> Step {
         return Step::Plan(adopted);
     }
     let found = job.find_workloads(env);
+    let dispatched = json::label_opt(&wl, names::ORIGIN).is_some();
+    let matches = found.matching.is_some_and(|m| json::uid(&m) == json::uid(&wl));
+    // Members of a group that a manager of MultiKueue has replaced go. (Kueue leaves all of a prebuilt workload.)
+    if matches && dispatched && !found.plan.is_empty() {
+        return Step::Plan(found.plan);
+    }
     // A prebuilt slice is created before its job grows. A manager of MultiKueue shrinks the two one after the other.
     let ahead = env.is_elastic(object)
-        && (elastic::is_replacement(&wl)
-            || (json::label_opt(&wl, names::ORIGIN).is_some() && elastic::differs_in_size(job, &wl)));
-    if ahead
-        || found.matching.is_some_and(|m| json::uid(&m) == json::uid(&wl))
-        || json::is_true(&wl, "Finished")
-    {
+        && (elastic::is_replacement(&wl) || (dispatched && elastic::differs_in_size(job, &wl)));
+    if ahead || matches || json::is_true(&wl, "Finished") {
         return Step::Continue(Some(wl));
     }
     let message = "The prebuilt workload is out of sync with its user job";

@@ -110,6 +110,11 @@ impl<'a> Group<'a> {
         let mut steps = Vec::new();
         for local in &self.jobs {
             match copy.job(self.adapter.kind, json::name(local)) {
+                // A member that runs on would keep the place of its replacement. (Kueue leaves it.)
+                Some(remote) if self.adapter.kind == Kind::Pod && json::deleting(local) => {
+                    let end = (!json::deleting(remote)).then(|| delete(self.adapter.resource, remote));
+                    steps.extend(end.map(|write| Step::Worker(cluster.to_owned(), write)));
+                }
                 Some(remote) => {
                     steps.extend(self.adapter.mirror(local, remote, self.env.now).map(Step::Manager));
                     let new = edits::edited(self.adapter.kind, local, remote, self.local, self.env);
