@@ -311,6 +311,8 @@ fn dispatching(
         dispatcher: read.dispatcher,
         orchestrates_preemption: gates.is_on("MultiKueueOrchestratedPreemption"),
         validates_paths: gates.is_on("MultiKueueKubeConfigPathValidation"),
+        automates_quota: gates.is_on("MultiKueueManagerQuotaAutomation"),
+        access_providers: gates.is_on("MultiKueueClusterProfile").then_some(read.access_providers),
         external_frameworks: read.external_frameworks,
     }
 }

@@ -16,7 +16,7 @@ pub use decode::{
 };
 pub(crate) use depends::is_name;
 pub use depends::{DEPENDS_ON, depends_on};
-pub use dispatcher::Dispatcher;
+pub use dispatcher::{AccessProvider, Dispatcher};
 pub use events::{add_metric_labels, delete_event, upsert_event};
 pub use names::{limited_name, role_hash, variant_name, workload_name, workload_name_with};
 pub use status::{

@@ -1,6 +1,6 @@
 //! Section `multiKueue` (Kueue's `pkg/config/validation.go`, `validateMultiKueue`, and `apis/config/v1beta2/defaults.go`).
 
-use plimsoll_api::kueue::Dispatcher;
+use plimsoll_api::kueue::{AccessProvider, Dispatcher};
 use plimsoll_state::Duration;
 
 use super::{Errors, wire};
@@ -25,6 +25,8 @@ pub struct MultiKueue {
     pub dispatcher: Dispatcher,
     /// `externalFrameworks`, as `Kind.version.group`.
     pub external_frameworks: Vec<String>,
+    /// `clusterProfile.accessProviders`: how ClusterProfiles become connections (gate `MultiKueueClusterProfile`).
+    pub access_providers: Vec<AccessProvider>,
 }
 
 /// Reads the section, with Kueue's defaults for what it doesn't say.
@@ -37,10 +39,6 @@ pub(super) fn read(raw: Option<&wire::MultiKueue>, errors: &mut Errors) -> Multi
     if !is_label_value(origin) {
         errors.add("multiKueue.origin", format!("Invalid value: {origin:?}: {LABEL_VALUE}"));
     }
-    if raw.cluster_profile.is_some() {
-        let refused = "Forbidden: not supported by Plimsoll: remove the field".to_owned();
-        errors.add("multiKueue.clusterProfile", refused);
-    }
     external_frameworks(raw, errors);
     MultiKueue {
         gc_interval: Some(interval.unwrap_or(Duration::from_seconds(60))).filter(|d| *d > Duration::ZERO),
@@ -48,6 +46,60 @@ pub(super) fn read(raw: Option<&wire::MultiKueue>, errors: &mut Errors) -> Multi
         worker_lost_timeout: timeout.unwrap_or(Duration::from_seconds(15 * 60)),
         dispatcher: dispatcher(raw, errors),
         external_frameworks: raw.external_frameworks.iter().map(|f| f.name.clone()).collect(),
+        access_providers: access_providers(raw.cluster_profile.as_ref(), errors),
+    }
+}
+
+/// `clusterProfile` (`validateClusterProfileAccessProviders`).
+fn access_providers(raw: Option<&wire::ClusterProfile>, errors: &mut Errors) -> Vec<AccessProvider> {
+    let Some(raw) = raw else { return Vec::new() };
+    let section = "multiKueue.clusterProfile";
+    let (mut field, mut all) = (format!("{section}.accessProviders"), &raw.access_providers);
+    if all.is_empty() {
+        (field, all) = (format!("{section}.credentialsProviders"), &raw.credentials_providers);
+    } else if !raw.credentials_providers.is_empty() {
+        let refused = "Forbidden: must not be specified when accessProviders is specified".to_owned();
+        errors.add(&format!("{section}.credentialsProviders"), refused);
+    }
+    for provider in all {
+        access_provider(&field, provider, errors);
+    }
+    let read = |provider: &wire::AccessProvider| {
+        let exec = &provider.exec_config;
+        let env = exec.env.iter().flatten().map(|v| (v.name.clone(), v.value.clone()));
+        AccessProvider {
+            name: provider.name.clone(),
+            command: exec.command.clone(),
+            args: exec.args.clone().unwrap_or_default(),
+            env: env.collect(),
+            api_version: exec.api_version.clone(),
+            install_hint: exec.install_hint.clone(),
+            provide_cluster_info: exec.provide_cluster_info,
+        }
+    };
+    all.iter().map(read).collect()
+}
+
+fn access_provider(field: &str, provider: &wire::AccessProvider, errors: &mut Errors) {
+    const MODES: [&str; 3] = ["Never", "IfAvailable", "Always"];
+    let exec = &provider.exec_config;
+    let env = exec.env.iter().flatten();
+    let required = [
+        (provider.name.is_empty(), "name"),
+        (exec.command.is_empty(), "execConfig.command"),
+        (exec.api_version.is_empty(), "execConfig.apiVersion"),
+        (env.into_iter().any(|v| v.name.is_empty()), "execConfig.env.name"),
+        (exec.interactive_mode.is_empty(), "execConfig.interactiveMode"),
+    ];
+    for (_, name) in required.into_iter().filter(|(missing, _)| *missing) {
+        errors.add(&format!("{field}.{name}"), "Required value: must be specified".to_owned());
+    }
+    let mode = exec.interactive_mode.as_str();
+    if !mode.is_empty() && !MODES.contains(&mode) {
+        errors.add(
+            &format!("{field}.execConfig.interactiveMode"),
+            format!("Unsupported value: {mode:?}: supported values: \"Always\", \"IfAvailable\", \"Never\""),
+        );
     }
 }
 
@@ -84,6 +136,7 @@ fn dispatcher(raw: &wire::MultiKueue, errors: &mut Errors) -> Dispatcher {
     match name {
         ALL_AT_ONCE => Dispatcher::AllAtOnce,
         INCREMENTAL => Dispatcher::Incremental { step: usize::try_from(step).unwrap_or(1) },
+        EARLIEST => Dispatcher::Earliest,
         _ => Dispatcher::External,
     }
 }
@@ -98,4 +151,3 @@ fn is_label_value(text: &str) -> bool {
         && ends(text.chars().next())
         && ends(text.chars().next_back())
 }
-        EARLIEST => Dispatcher::Earliest,

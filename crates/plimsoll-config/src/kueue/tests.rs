@@ -48,8 +48,18 @@ fn what_is_wrong_is_refused() {
         (HEAD, "managedJobsNamespaceSelector: {}\n", "kube-system"),
         (
             HEAD,
-            "multiKueue: {clusterProfile: {}}\n",
-            "multiKueue.clusterProfile: Forbidden: not supported by Plimsoll",
+            "multiKueue: {clusterProfile: {accessProviders: [{name: a, execConfig: {command: c, apiVersion: v, interactiveMode: Ask}}]}}\n",
+            "multiKueue.clusterProfile.accessProviders.execConfig.interactiveMode: Unsupported value: \"Ask\"",
+        ),
+        (
+            HEAD,
+            "multiKueue: {clusterProfile: {credentialsProviders: [{name: a, execConfig: {apiVersion: v, interactiveMode: Never}}]}}\n",
+            "multiKueue.clusterProfile.credentialsProviders.execConfig.command: Required value: must be specified",
+        ),
+        (
+            HEAD,
+            "multiKueue: {clusterProfile: {accessProviders: [{name: a}], credentialsProviders: [{name: b}]}}\n",
+            "multiKueue.clusterProfile.credentialsProviders: Forbidden: must not be specified when accessProviders is specified",
         ),
         (
             HEAD,

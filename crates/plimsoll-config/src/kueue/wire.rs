@@ -51,8 +51,7 @@ pub(super) struct MultiKueue {
     pub(super) worker_lost_timeout: Option<String>,
     pub(super) dispatcher_name: Option<String>,
     pub(super) external_frameworks: Vec<ExternalFramework>,
-    /// Refused, whatever it says.
-    pub(super) cluster_profile: Option<Value>,
+    pub(super) cluster_profile: Option<ClusterProfile>,
     pub(super) incremental_dispatcher_config: Option<IncrementalDispatcher>,
 }
 
@@ -60,6 +59,41 @@ pub(super) struct MultiKueue {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct ExternalFramework {
     pub(super) name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct ClusterProfile {
+    pub(super) access_providers: Vec<AccessProvider>,
+    /// The same, deprecated.
+    pub(super) credentials_providers: Vec<AccessProvider>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct AccessProvider {
+    pub(super) name: String,
+    pub(super) exec_config: ExecConfig,
+}
+
+/// `ExecConfig` of `k8s.io/client-go/tools/clientcmd/api`.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct ExecConfig {
+    pub(super) command: String,
+    pub(super) args: Option<Vec<String>>,
+    pub(super) env: Option<Vec<ExecEnvVar>>,
+    pub(super) api_version: String,
+    pub(super) install_hint: String,
+    pub(super) provide_cluster_info: bool,
+    pub(super) interactive_mode: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct ExecEnvVar {
+    pub(super) name: String,
+    pub(super) value: String,
 }
 
 #[derive(Deserialize, Default)]

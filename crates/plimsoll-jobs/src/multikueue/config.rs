@@ -9,7 +9,7 @@ use crate::names::MULTIKUEUE as CONTROLLER;
 use crate::store::{Kind, ObjectStore};
 use crate::{Env, check_parameters};
 
-const CONFIG: &str = "MultiKueueConfig";
+pub(super) const CONFIG: &str = "MultiKueueConfig";
 
 /// `spec.clusterSource` of a MultiKueueCluster.
 #[derive(Clone, Debug, PartialEq, Eq)]

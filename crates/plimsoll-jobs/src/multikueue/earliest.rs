@@ -9,8 +9,8 @@ use plimsoll_api::{json, timestamp};
 use plimsoll_state::{Duration, Time};
 use serde_json::Value;
 
-use super::dispatch::{Nomination, ROUND};
 use super::group::Group;
+use super::nomination::{Nomination, ROUND};
 
 /// Clusters without an answer that a round adds (the default of `incrementalDispatcherConfig.stepSize`).
 const STEP: usize = 3;

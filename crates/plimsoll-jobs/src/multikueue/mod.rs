@@ -15,7 +15,9 @@ mod dispatch;
 mod earliest;
 mod edits;
 mod group;
+mod nomination;
 mod preemption;
+mod quota;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -38,6 +40,7 @@ pub(crate) use self::config::runs_elsewhere;
 pub use self::config::{ClusterSource, source};
 pub(crate) use self::defaults::default_managed_by;
 pub use self::earliest::{Answer, Answers, Outlook};
+pub use self::quota::{Quotas, local_queues_of, plan as plan_quota, queues_concerned, queues_with_checks};
 pub use self::settings::Settings;
 pub use self::worker::{Copy, WorkerStore};
 pub use self::workload::plan;

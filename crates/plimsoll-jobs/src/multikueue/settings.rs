@@ -1,6 +1,6 @@
 //! Section `multiKueue` of the configuration.
 
-use plimsoll_api::kueue::Dispatcher;
+use plimsoll_api::kueue::{AccessProvider, Dispatcher};
 use plimsoll_state::Duration;
 
 /// Section `multiKueue` of the configuration.
@@ -20,6 +20,11 @@ pub struct Settings {
     pub orchestrates_preemption: bool,
     /// Gate `MultiKueueKubeConfigPathValidation`: whether kubeconfigs that are files have to be in one directory.
     pub validates_paths: bool,
+    /// Gate `MultiKueueManagerQuotaAutomation`: whether quotas of this cluster follow those of the workers, where a
+    /// MultiKueueConfig asks for it.
+    pub automates_quota: bool,
+    /// How to connect to the clusters that ClusterProfiles describe; `None`: gate `MultiKueueClusterProfile` is off.
+    pub access_providers: Option<Vec<AccessProvider>>,
     /// `externalFrameworks`: kinds whose jobs other controllers queue, as `Kind.version.group`.
     pub external_frameworks: Vec<String>,
 }
@@ -34,6 +39,8 @@ impl Default for Settings {
             dispatcher: Dispatcher::AllAtOnce,
             orchestrates_preemption: false,
             validates_paths: true,
+            automates_quota: false,
+            access_providers: None,
             external_frameworks: Vec::new(),
         }
     }

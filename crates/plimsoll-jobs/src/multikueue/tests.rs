@@ -8,6 +8,7 @@ use crate::testing::Fixture;
 mod earliest;
 mod edits;
 mod preemption;
+mod quota;
 mod sets;
 
 const NOW: Time = Time::from_seconds(1_700_000_000);

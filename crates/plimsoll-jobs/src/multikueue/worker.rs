@@ -6,6 +6,7 @@ use std::sync::Arc;
 use plimsoll_api::json;
 use serde_json::Value;
 
+use super::quota::{self, Quotas};
 use super::{WorkloadKey, key_of, workloads_of_job};
 use crate::store::{Kind, ObjectStore};
 
@@ -117,6 +118,18 @@ impl WorkerStore {
         };
         let before = before.iter().flat_map(&jobs).collect();
         Copy { workload: get(Kind::Workload, &key.name), jobs: jobs(key), before }
+    }
+
+    /// What the ClusterQueues behind these LocalQueues (namespace, name) offer.
+    pub fn quotas(&self, local_queues: &BTreeSet<(String, String)>) -> Quotas {
+        quota::quotas_of(&self.objects, local_queues)
+    }
+
+    /// Whether a queue that a watch has shown offers something else than before.
+    pub fn offers_anew(&self, kind: Kind, queue: &Value) -> bool {
+        let known = self.objects.get(kind, json::namespace(queue), json::name(queue));
+        let part = if kind == Kind::ClusterQueue { "resourceGroups" } else { "clusterQueue" };
+        known.is_none_or(|known| known["spec"][part] != queue["spec"][part])
     }
 
     /// All workloads of which there is something.

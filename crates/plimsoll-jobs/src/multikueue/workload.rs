@@ -10,8 +10,9 @@ use plimsoll_api::{json, timestamp};
 use plimsoll_state::{Duration, Time};
 use serde_json::{Value, json};
 
-use super::dispatch::{Nomination, nominate};
+use super::dispatch::nominate;
 use super::group::{Group, Together, removals};
+use super::nomination::Nomination;
 use super::{Copy, Memory, ORIGIN, Plan, Question, Sight, Step, WorkloadKey, adapter, config, preemption};
 use crate::plan::{self, Write, patch_status};
 use crate::store::Kind;

@@ -68,13 +68,16 @@ fn without_effect(plural: &str, object: &Value, config: &Config) -> Option<Strin
         "clusterqueues"
             if !config.concurrent_admission && !object["spec"]["concurrentAdmissionPolicy"].is_null() =>
         {
-            let text = "spec.concurrentAdmissionPolicy has no effect: the feature gate ConcurrentAdmission is off";
+            let text =
+                "spec.concurrentAdmissionPolicy has no effect: the feature gate ConcurrentAdmission is off";
             Some(text.to_owned())
         }
-        "multikueueconfigs" if object["spec"]["quotaManagement"] == "Automated" => Some(
-            "spec.quotaManagement has no effect: quotas of the manager are not derived from those of its workers"
-                .to_owned(),
-        ),
+        "multikueueconfigs"
+            if !config.multikueue.automates_quota && object["spec"]["quotaManagement"] == "Automated" =>
+        {
+            let text = "spec.quotaManagement has no effect: the feature gate MultiKueueManagerQuotaAutomation is off";
+            Some(text.to_owned())
+        }
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! The connections to all worker clusters (Kueue `multikueuecluster.go`, `clustersReconciler`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,12 +8,13 @@ use plimsoll_api::json;
 use plimsoll_api::request::Error;
 use plimsoll_client::workers::Gate as _;
 use plimsoll_jobs::Kind;
-use plimsoll_jobs::multikueue::{self, ClusterSource, ClusterState, Sight, WorkloadKey};
+use plimsoll_jobs::multikueue::{self, ClusterSource, ClusterState, Quotas, Sight, WorkloadKey};
 use plimsoll_state::Time;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::connection::Connection;
+use super::profiles::{Loaded, Profiles};
 use super::secrets::Secrets;
 use super::{Context, kubeconfig};
 use crate::clock;
@@ -38,6 +39,7 @@ struct Cluster {
 pub struct Clusters {
     by_name: Arc<Mutex<BTreeMap<String, Cluster>>>,
     secrets: Secrets,
+    profiles: Profiles,
 }
 
 impl Clusters {
@@ -64,6 +66,18 @@ impl Clusters {
         self.with(|all| {
             let standing = all.values().filter(|cluster| cluster.lost.is_none());
             standing.filter_map(|cluster| cluster.connection.clone()).collect()
+        })
+    }
+
+    /// What connected clusters offer to these LocalQueues.
+    pub fn quotas(&self, local_queues: &BTreeSet<(String, String)>) -> BTreeMap<String, Quotas> {
+        self.with(|all| {
+            let standing = all.iter().filter(|(_, cluster)| cluster.lost.is_none());
+            let offered = standing.filter_map(|(name, cluster)| {
+                let connection = cluster.connection.as_ref()?;
+                Some((name.clone(), connection.store(|store| store.quotas(local_queues))))
+            });
+            offered.collect()
         })
     }
 
@@ -115,7 +129,7 @@ pub async fn run(context: Context, clusters: Clusters, stop: CancellationToken) 
         () = stop.cancelled() => return,
         () = context.synced.wait() => {}
     }
-    let mut follows_secrets = false;
+    let (mut follows_secrets, mut follows_profiles) = (false, false);
     while !stop.is_cancelled() {
         if !context.leading.is_open() {
             tokio::select! {
@@ -140,6 +154,14 @@ pub async fn run(context: Context, clusters: Clusters, stop: CancellationToken) 
             follows_secrets = true;
             follow_secrets(&context, &clusters, &stop);
         }
+        let of_profile = |c: &Arc<Value>| matches!(multikueue::source(c), ClusterSource::Profile(_));
+        if !follows_profiles
+            && context.cache.config().multikueue.access_providers.is_some()
+            && all.iter().any(of_profile)
+        {
+            follows_profiles = true;
+            follow_profiles(&context, &clusters, &stop);
+        }
         for cluster in &all {
             if let Err(error) = look(cluster, &context, &clusters, &stop).await {
                 tracing::debug!(cluster = json::name(cluster), %error, "status of a worker cluster was not written");
@@ -162,6 +184,15 @@ fn follow_secrets(context: &Context, clusters: &Clusters, stop: &CancellationTok
     });
 }
 
+fn follow_profiles(context: &Context, clusters: &Clusters, stop: &CancellationToken) {
+    let (api, profiles, changed) =
+        (context.api.clone(), clusters.profiles.clone(), context.inbox.clusters.clone());
+    let (namespace, stop) = (context.cache.config().multikueue.namespace.clone(), stop.clone());
+    context.supervisor.spawn("watch of ClusterProfiles", move || {
+        profiles.clone().follow(api.clone(), namespace.clone(), changed.clone(), stop.clone())
+    });
+}
+
 /// Looks at one cluster: at its kubeconfig, then at its connection.
 async fn look(
     cluster: &Value,
@@ -170,8 +201,7 @@ async fn look(
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     let name = json::name(cluster);
-    let validated = context.cache.config().multikueue.validates_paths;
-    let state = match load(cluster, clusters, validated) {
+    let state = match load(cluster, clusters, context) {
         None => return Ok(()),
         Some(Err((reason, problem))) => {
             clusters.disconnect(name);
@@ -180,7 +210,11 @@ async fn look(
                 message: format!("load client config failed: {problem}"),
             })
         }
-        Some(Ok(bytes)) => connect(name, bytes, context, clusters, stop).await,
+        Some(Ok(bytes)) => {
+            let of_profile = matches!(multikueue::source(cluster), ClusterSource::Profile(_));
+            let insecure = if of_profile { "BadRestConfig" } else { "InsecureKubeConfig" };
+            connect(name, (bytes, insecure), context, clusters, stop).await
+        }
     };
     let warning = context.cache.read(clock::now(), |env| multikueue::path_warning(cluster, env));
     if let Some(warning) = warning.filter(|_| clusters.warns(name)) {
@@ -202,27 +236,28 @@ async fn look(
 }
 
 /// The kubeconfig of a cluster; `None`: it is not known yet.
-fn load(
-    cluster: &Value,
-    clusters: &Clusters,
-    validated: bool,
-) -> Option<Result<Vec<u8>, (&'static str, String)>> {
+fn load(cluster: &Value, clusters: &Clusters, context: &Context) -> Option<Loaded> {
     let bad = |problem| ("BadKubeConfig", problem);
+    let settings = &context.cache.config().multikueue;
     Some(match multikueue::source(cluster) {
         ClusterSource::Secret(name) => clusters.secrets.kubeconfig(&name)?.map_err(bad),
-        ClusterSource::Path(path) => kubeconfig::read(&path, validated).map_err(bad),
-        ClusterSource::Profile(_) => Err((
-            "MultiKueueClusterProfileFeatureDisabled",
-            "MultiKueueClusterProfile feature gate is disabled".to_owned(),
-        )),
+        ClusterSource::Path(path) => kubeconfig::read(&path, settings.validates_paths).map_err(bad),
+        ClusterSource::Profile(name) => match &settings.access_providers {
+            Some(providers) => clusters.profiles.kubeconfig(&name, providers, &context.inbox.clusters)?,
+            None => Err((
+                "MultiKueueClusterProfileFeatureDisabled",
+                "MultiKueueClusterProfile feature gate is disabled".to_owned(),
+            )),
+        },
         ClusterSource::None => Err(bad("kubeconfig reference is nil".to_owned())),
     })
 }
 
-/// Connects with this kubeconfig unless that is so already; returns the state if it is known.
+/// Connects with this kubeconfig unless that is so already; returns the state if it is known. `insecure` is the reason where the
+/// kubeconfig must not be used.
 async fn connect(
     name: &str,
-    bytes: Vec<u8>,
+    (bytes, insecure): (Vec<u8>, &'static str),
     context: &Context,
     clusters: &Clusters,
     stop: &CancellationToken,
@@ -237,7 +272,7 @@ async fn connect(
     let settings = match kubeconfig::settings(&bytes).await {
         Ok(settings) => settings,
         Err(problem) => {
-            return refused("InsecureKubeConfig", format!("load client config failed: {problem}"));
+            return refused(insecure, format!("load client config failed: {problem}"));
         }
     };
     match Connection::open(name, settings, context, stop) {

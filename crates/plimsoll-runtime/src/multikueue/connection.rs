@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{Context, Inbox, MANAGER};
-use crate::api::{Api, Resource};
+use crate::api::{Api, CLUSTER_QUEUES, LOCAL_QUEUES, Resource};
 use crate::connect;
 
 /// For so long a watch may be broken before the cluster counts as unreachable.
@@ -27,6 +27,14 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// Most writes under way to one cluster, and most questions.
 const WRITES: usize = 4;
 
+/// What is followed of a worker for its quotas.
+const QUEUES: [(Kind, &[Resource]); 2] =
+    [(Kind::ClusterQueue, &[CLUSTER_QUEUES]), (Kind::LocalQueue, &[LOCAL_QUEUES])];
+
+const fn is_queue(kind: Kind) -> bool {
+    matches!(kind, Kind::ClusterQueue | Kind::LocalQueue)
+}
+
 /// A connection; ends when it is dropped.
 #[derive(Debug)]
 pub struct Connection {
@@ -34,6 +42,8 @@ pub struct Connection {
     pub api: Api,
     /// Permits of writes.
     pub writes: Semaphore,
+    /// Permits of questions.
+    pub questions: Semaphore,
     name: String,
     feed: Feed,
     health: Health,
@@ -42,8 +52,6 @@ pub struct Connection {
     kinds: Mutex<BTreeSet<Kind>>,
     /// The workloads with writes under way, and how often those of a workload have failed.
     lanes: Mutex<Lanes>,
-    /// Permits of questions.
-    pub questions: Semaphore,
     stop: CancellationToken,
 }
 
@@ -109,14 +117,22 @@ impl Connection {
     /// Follows all kinds that are dispatched: some are declared while it stands.
     pub fn follow_all(&self, context: &Context) {
         let config = context.cache.config();
-        for (kind, versions) in context.cache.objects(|objects| multikueue::followed(config, objects)) {
+        let mut followed = context.cache.objects(|objects| multikueue::followed(config, objects));
+        if config.multikueue.automates_quota {
+            followed.extend(QUEUES);
+        }
+        for (kind, versions) in followed {
             let Some(resource) = versions.first().copied() else { continue };
             if !lock(&self.kinds).insert(kind) {
                 continue;
             }
-            let origin = encode(&config.multikueue.origin);
+            let selector = if is_queue(kind) {
+                String::new()
+            } else {
+                format!("&labelSelector={}%3D{}", encode(ORIGIN), encode(&config.multikueue.origin))
+            };
             let reflector = Reflector {
-                selector: format!("&labelSelector={}%3D{origin}", encode(ORIGIN)).into(),
+                selector: selector.into(),
                 tracker: self.health.track(resource),
                 required: !matches!(kind, Kind::Custom(_)),
                 ..Reflector::new(self.api.clone(), resource)
@@ -232,17 +248,29 @@ impl Feed {
                 // Items of lists come without kind and version.
                 json::set(&mut object, &["apiVersion"], resource.api_version.into());
                 json::set(&mut object, &["kind"], resource.kind.into());
+                if is_queue(kind) && self.change(|store| store.offers_anew(kind, &object)) {
+                    self.queues_changed(kind);
+                }
                 self.changed(self.change(|store| store.put(kind, object)));
             }
             Delta::Delete { namespace, name, uid } => {
+                self.queues_changed(kind);
                 self.changed(self.change(|store| store.remove(kind, namespace, name, uid)));
             }
             Delta::Synced { version } => {
+                self.queues_changed(kind);
                 self.changed(self.change(|store| store.listed(kind, version)));
                 lock(&self.listed).insert(kind);
                 self.inbox.clusters.notify_one();
             }
             Delta::Absent => {}
+        }
+    }
+
+    /// Has quotas of this cluster computed again if it is a queue that has changed. Their task waits a moment for more.
+    fn queues_changed(&self, kind: Kind) {
+        if is_queue(kind) {
+            self.inbox.offers_changed();
         }
     }
 

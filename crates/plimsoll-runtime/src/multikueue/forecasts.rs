@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Context;
 use super::clusters::Clusters;
-use super::workloads::{Memories, lock};
+use super::memories::{Memories, lock};
 use crate::clock;
 use crate::visibility::{FORECASTS, GROUP, VERSIONS};
 

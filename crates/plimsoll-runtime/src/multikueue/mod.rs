@@ -1,20 +1,24 @@
 //! MultiKueue: the connections to worker clusters, and the task that carries out what `plimsoll_jobs::multikueue` plans.
 //!
 //! `clusters.rs` has a connection for each MultiKueueCluster with a usable kubeconfig, and writes the condition `Active`;
-//! `connection.rs` is one: a client, watches, and the store that they fill. `workloads.rs` plans and writes, `forecasts.rs` asks
-//! workers when they could start a workload, `quotas.rs` has quotas of
-//! this cluster follow those of the workers. Only the leader
-//! connects. A worker that hangs holds few of the reconciles, and one that is lost none: it counts as unreachable as soon as one
-//! of its watches is broken for a moment, and its workloads are looked at again when that has ended.
+//! `connection.rs` is one: a client, watches, and the store that they fill. Kubeconfigs are files or come from `secrets.rs` and
+//! `profiles.rs`. `workloads.rs` plans and writes, `forecasts.rs` asks workers when they could start a workload, `quotas.rs` has
+//! quotas of this cluster follow those of the workers. Only the leader connects. A worker that hangs holds few of the reconciles,
+//! and one that is lost none: it counts as unreachable as soon as one of its watches is broken for a moment, and its workloads are
+//! looked at again when that has ended.
 
 mod clusters;
 mod connection;
 mod forecasts;
 mod kubeconfig;
+mod memories;
+mod profiles;
+mod quotas;
 mod secrets;
 mod workloads;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::SignedDuration;
 use plimsoll_api::request::{Error, PatchKind};
@@ -40,26 +44,43 @@ const MANAGER: &str = "kueue.x-k8s.io/multikueue";
 const BACKOFF: Backoff =
     Backoff { base: SignedDuration::from_millis(20), max: SignedDuration::from_secs(60) };
 
+/// The key that stands for all ClusterQueues. No object can have it.
+const ALL_QUEUES: &str = "";
+/// How long changes of what workers offer are gathered (Kueue's `eventsBatchPeriod` is a second).
+const GATHER: Duration = Duration::from_millis(250);
+
 /// What watches tell; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Inbox {
     workloads: SharedQueue<WorkloadKey>,
     clusters: Arc<Notify>,
+    /// ClusterQueues of this cluster whose quota may follow that of the workers; [`ALL_QUEUES`]: all of them.
+    queues: SharedQueue<String>,
 }
 
 impl Default for Inbox {
     fn default() -> Self {
-        Self { workloads: SharedQueue::new(BACKOFF, Clock::wall()), clusters: Arc::default() }
+        Self {
+            workloads: SharedQueue::new(BACKOFF, Clock::wall()),
+            clusters: Arc::default(),
+            queues: SharedQueue::new(BACKOFF, Clock::wall()),
+        }
     }
 }
 
 impl Inbox {
+    /// A worker offers something else than before.
+    fn offers_changed(&self) {
+        self.queues.add_after(&ALL_QUEUES.to_owned(), GATHER);
+    }
+
     /// An object of this cluster has changed, or was deleted.
     pub fn changed(&self, kind: Kind, object: &Value, objects: &ObjectStore) {
         if kind == Kind::MultiKueueCluster {
             self.clusters.notify_one();
         }
         multikueue::affected(kind, object, objects).iter().for_each(|key| self.workloads.add(key));
+        multikueue::queues_concerned(kind, object, objects).iter().for_each(|name| self.queues.add(name));
     }
 }
 
@@ -85,8 +106,9 @@ pub struct Context {
 }
 
 impl Context {
-    /// Looks at all workloads of MultiKueue again: a worker cluster was lost or is back.
+    /// Looks at all workloads of MultiKueue again, and at what workers offer: a worker cluster was lost or is back.
     fn look_again(&self) {
+        self.inbox.queues.add(&ALL_QUEUES.to_owned());
         self.cache.objects(multikueue::all).iter().for_each(|key| self.inbox.workloads.add(key));
     }
 
@@ -131,6 +153,12 @@ pub fn start(context: Context, stop: &CancellationToken) {
         let (context, clusters, stop) = (context.clone(), clusters.clone(), stop.clone());
         move || workloads::run(context.clone(), clusters.clone(), stop.clone())
     });
+    if context.cache.config().multikueue.automates_quota {
+        supervisor.spawn("quotas of worker clusters", {
+            let (context, clusters, stop) = (context.clone(), clusters.clone(), stop.clone());
+            move || quotas::run(context.clone(), clusters.clone(), stop.clone())
+        });
+    }
     let stop = stop.clone();
     supervisor.spawn("garbage collection of worker clusters", move || {
         workloads::collect(context.clone(), clusters.clone(), stop.clone())

@@ -1,16 +1,16 @@
 //! Carries out the plans of workloads that worker clusters run.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_api::request::{Error, PatchKind};
 use plimsoll_client::workers;
-use plimsoll_jobs::multikueue::{self, Memory, Plan, Step, WorkloadKey};
+use plimsoll_jobs::multikueue::{self, Plan, Step, WorkloadKey};
 use plimsoll_jobs::{Kind, Write};
 use tokio_util::sync::CancellationToken;
 
 use super::clusters::Clusters;
+use super::memories::{Memories, lock};
 use super::{Context, forecasts, unexpected};
 use crate::clock;
 
@@ -18,18 +18,6 @@ use crate::clock;
 const WORKERS: usize = 16;
 /// Longest wait for the writes of others to the same cluster.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// What is remembered of a workload until its next plan.
-#[derive(Debug, Default)]
-pub struct Remembered {
-    /// What the dispatcher remembers.
-    pub memory: Memory,
-    /// Whether workers are being asked about it.
-    pub asks: bool,
-}
-
-/// What is remembered of each workload.
-pub type Memories = Arc<Mutex<BTreeMap<WorkloadKey, Remembered>>>;
 
 /// Works on workloads until stopped.
 pub async fn run(context: Context, clusters: Clusters, stop: CancellationToken) {
@@ -123,11 +111,6 @@ fn aside(key: &WorkloadKey, cluster: &str, writes: Vec<Write>, context: &Context
             context.inbox.workloads.add_after(&key, after);
         }
     });
-}
-
-/// Looks at what is remembered.
-pub fn lock(memories: &Memories) -> std::sync::MutexGuard<'_, BTreeMap<WorkloadKey, Remembered>> {
-    memories.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes to a worker cluster.

@@ -9,8 +9,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use plimsoll_api::json;
 use plimsoll_runtime::api::{
-    ADMISSION_CHECKS, CLUSTER_QUEUES, EVENTS, Error, JOBS, MULTIKUEUE_CLUSTERS, PODS, PatchKind, Resource,
-    SECRETS, STATEFUL_SETS, WORKLOADS,
+    ADMISSION_CHECKS, CLUSTER_QUEUES, EVENTS, Error, JOBS, LOCAL_QUEUES, MULTIKUEUE_CLUSTERS,
+    MULTIKUEUE_CONFIGS, PODS, PatchKind, Resource, SECRETS, STATEFUL_SETS, WORKLOADS,
 };
 use serde_json::{Value, json};
 
@@ -18,14 +18,14 @@ use crate::common::proxy::{Fault, Proxy};
 use crate::common::run::get;
 use crate::common::{Up, condition, directory, job, pod, queue};
 
-const QUEUE: &str = "kueue.x-k8s.io/queue-name";
-const ORIGIN: &str = "kueue.x-k8s.io/multikueue-origin";
-const OWN: &str = "plimsoll-system";
+pub const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+pub const ORIGIN: &str = "kueue.x-k8s.io/multikueue-origin";
+pub const OWN: &str = "plimsoll-system";
 const CONFIG: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
                       multiKueue: {workerLostTimeout: 5s, gcInterval: 1s}\nintegrations: {frameworks: [batch/job, pod, deployment, statefulset]}\n";
 
 /// A manager whose data outlive its process.
-struct Manager {
+pub struct Manager {
     dir: PathBuf,
     up: Option<Up>,
 }
@@ -42,7 +42,7 @@ impl Manager {
         Self::start_with(CONFIG).await
     }
 
-    async fn start_with(config: &str) -> Self {
+    pub async fn start_with(config: &str) -> Self {
         let dir = directory();
         std::fs::write(dir.join("config.yaml"), config).unwrap();
         let mut manager = Self { dir, up: None };
@@ -62,55 +62,68 @@ impl Manager {
         self.up = Some(Up::start(&args).await);
     }
 
-    fn up(&self) -> &Up {
+    pub fn up(&self) -> &Up {
         self.up.as_ref().unwrap()
     }
 
     /// Makes the queue, with a check for these workers.
-    async fn dispatch_to(&self, workers: &[(&str, &Path)]) {
-        let up = self.up();
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN}});
-        match up.create(&namespace).await {
-            Err(error) if !matches!(error, Error::Status { code: 409, .. }) => panic!("{error}"),
-            _ => {}
-        }
-        for (name, kubeconfig) in workers {
-            let file = BASE64_STANDARD.encode(std::fs::read(kubeconfig).unwrap());
-            let secret = json!({"apiVersion": "v1", "kind": "Secret",
-                "metadata": {"name": name, "namespace": OWN}, "data": {"kubeconfig": file}});
-            up.create(&secret).await.unwrap();
-        }
-        let names: Vec<&str> = workers.iter().map(|(name, _)| *name).collect();
-        for name in &names {
-            up.create(&json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster",
-                "metadata": {"name": name},
-                "spec": {"clusterSource": {"kubeConfig": {"location": name, "locationType": "Secret"}}}}))
-                .await
-                .unwrap();
-        }
-        for object in [
-            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueConfig",
-                "metadata": {"name": "workers"}, "spec": {"clusters": names}}),
-            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "elsewhere"},
-                "spec": {"controllerName": "kueue.x-k8s.io/multikueue", "parameters":
-                    {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "workers"}}}),
-        ] {
-            up.create(&object).await.unwrap();
-        }
-        up.apply(&queue(100)).await;
-        let check =
-            json!({"spec": {"admissionChecksStrategy": {"admissionChecks": [{"name": "elsewhere"}]}}});
-        patch(up, CLUSTER_QUEUES, "", "cq", &check).await;
-        until_active(up, CLUSTER_QUEUES, "cq", "Ready").await;
+    pub async fn dispatch_to(&self, workers: &[(&str, &Path)]) {
+        dispatch_to(self.up(), workers).await;
     }
 }
 
-async fn patch(up: &Up, resource: Resource, namespace: &str, name: &str, body: &Value) {
+/// The same for a manager whose API server is a process of its own.
+pub async fn dispatch_to(up: &Up, workers: &[(&str, &Path)]) {
+    create_namespace(up).await;
+    for (name, kubeconfig) in workers {
+        let file = BASE64_STANDARD.encode(std::fs::read(kubeconfig).unwrap());
+        let secret = json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": name, "namespace": OWN}, "data": {"kubeconfig": file}});
+        up.create(&secret).await.unwrap();
+        let source = json!({"kubeConfig": {"location": name, "locationType": "Secret"}});
+        create_cluster(up, name, source).await;
+    }
+    let names: Vec<&str> = workers.iter().map(|(name, _)| *name).collect();
+    create_queue(up, &names).await;
+    until_active(up, CLUSTER_QUEUES, "cq", "Ready").await;
+}
+
+async fn create_namespace(up: &Up) {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OWN}});
+    match up.create(&namespace).await {
+        Err(error) if !matches!(error, Error::Status { code: 409, .. }) => panic!("{error}"),
+        _ => {}
+    }
+}
+
+async fn create_cluster(up: &Up, name: &str, source: Value) {
+    let cluster = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueCluster",
+        "metadata": {"name": name}, "spec": {"clusterSource": source}});
+    up.create(&cluster).await.unwrap();
+}
+
+/// Creates the queue, with a check for these workers.
+async fn create_queue(up: &Up, workers: &[&str]) {
+    for object in [
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueConfig",
+            "metadata": {"name": "workers"}, "spec": {"clusters": workers}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "elsewhere"},
+            "spec": {"controllerName": "kueue.x-k8s.io/multikueue", "parameters":
+                {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "workers"}}}),
+    ] {
+        up.create(&object).await.unwrap();
+    }
+    up.apply(&queue(100)).await;
+    let check = json!({"spec": {"admissionChecksStrategy": {"admissionChecks": [{"name": "elsewhere"}]}}});
+    patch(up, CLUSTER_QUEUES, "", "cq", &check).await;
+}
+
+pub async fn patch(up: &Up, resource: Resource, namespace: &str, name: &str, body: &Value) {
     up.api.patch(resource, namespace, name, "", PatchKind::Merge, body).await.unwrap();
 }
 
 /// Waits for a reason of the condition `Active`.
-async fn until_active(up: &Up, resource: Resource, name: &str, want: &str) {
+pub async fn until_active(up: &Up, resource: Resource, name: &str, want: &str) {
     up.until_shown(&format!("{name} is {want}"), async |up| {
         let object = up.get(resource, "", name).await;
         let (_, reason, message) = condition(&object, "Active");
@@ -120,13 +133,13 @@ async fn until_active(up: &Up, resource: Resource, name: &str, want: &str) {
 }
 
 /// The workloads of jobs with this name.
-async fn workload(up: &Up, job: &str) -> Option<Value> {
+pub async fn workload(up: &Up, job: &str) -> Option<Value> {
     let prefix = format!("job-{job}-");
     up.list(WORKLOADS).await.into_iter().find(|w| json::name(w).starts_with(&prefix))
 }
 
 /// Waits until the job runs on this worker, as the manager shows it; the worker's job.
-async fn until_runs_on(manager: &Up, name: &str, worker: &Up, cluster: &str, pods: i64) -> Value {
+pub async fn until_runs_on(manager: &Up, name: &str, worker: &Up, cluster: &str, pods: i64) -> Value {
     manager
         .until_shown(&format!("{name} runs on {cluster}"), async |manager| {
             let wl = workload(manager, name).await.ok_or("no workload")?;
@@ -145,7 +158,7 @@ async fn until_runs_on(manager: &Up, name: &str, worker: &Up, cluster: &str, pod
 }
 
 /// Waits until a worker has nothing of a job.
-async fn until_gone(worker: &Up, name: &str) {
+pub async fn until_gone(worker: &Up, name: &str) {
     worker
         .until_shown(&format!("{name} is gone"), async |worker| {
             let jobs = worker.list(JOBS).await;
@@ -328,6 +341,45 @@ async fn pods_run_on_the_worker_and_stay_gated_here() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_member_of_a_group_ends_on_the_worker_and_is_replaced() {
+    let worker = Up::start(&["--nodes", "1"]).await;
+    worker.apply(&queue(4)).await;
+    let manager = Manager::start().await;
+    manager.dispatch_to(&[("one", &worker.kubeconfig)]).await;
+    let up = manager.up();
+    let create = async |name: &str| {
+        let labels = json!({QUEUE: "main", "kueue.x-k8s.io/pod-group-name": "group"});
+        let mut member = pod(name, &labels, 3600);
+        member["metadata"]["annotations"] = json!({"kueue.x-k8s.io/pod-group-total-count": "2"});
+        up.create(&member).await.unwrap();
+    };
+    let until_running = async |up: &Up, want: [&str; 2]| {
+        up.until_shown(&format!("{want:?} run"), async |up| {
+            let pods = up.list(PODS).await;
+            let mut names: Vec<(&str, &str)> =
+                pods.iter().map(|p| (json::name(p), json::text(p, &["status", "phase"]))).collect();
+            names.sort_unstable();
+            if names == want.map(|name| (name, "Running")) { Ok(()) } else { Err(format!("{names:?}")) }
+        })
+        .await;
+    };
+    create("a").await;
+    create("b").await;
+    until_running(up, ["a", "b"]).await;
+    let member = up.get(PODS, "team", "a").await;
+    up.api.delete(PODS, "team", "a", json::uid(&member), None).await.unwrap();
+    worker
+        .until_shown("it is deleted on the worker, too", async |worker| {
+            let theirs = worker.get(PODS, "team", "a").await;
+            if json::deleting(&theirs) { Ok(()) } else { Err(theirs["status"].to_string()) }
+        })
+        .await;
+    create("c").await;
+    until_running(&worker, ["b", "c"]).await;
+    until_running(up, ["b", "c"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_hangs_holds_up_nobody() {
     let (one, two) = (Up::start(&["--nodes", "1"]).await, Up::start(&["--nodes", "1"]).await);
     one.apply(&queue(4)).await;
@@ -392,4 +444,117 @@ async fn a_stateful_set_and_a_deployment_run_on_the_worker() {
             left.concat().into_iter().find(of_set).map_or(Ok(()), |left| Err(left.to_string()))
         })
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quotas_of_the_manager_follow_those_of_its_workers() {
+    let (one, mut two) = (Up::start(&["--nodes", "0"]).await, Up::start(&["--nodes", "0"]).await);
+    one.apply(&queue(2)).await;
+    two.apply(&queue(4)).await;
+    let gate = "featureGates: {MultiKueueManagerQuotaAutomation: true}\n";
+    let manager = Manager::start_with(&format!("{CONFIG}{gate}")).await;
+    manager.dispatch_to(&[("one", &one.kubeconfig), ("two", &two.kubeconfig)]).await;
+    let until = async |cpus: &str, reason: &str| {
+        manager
+            .up()
+            .until_shown(&format!("the quota is {cpus}, {reason}"), async |up| {
+                let queue = up.get(CLUSTER_QUEUES, "", "cq").await;
+                let flavor = &queue["spec"]["resourceGroups"][0]["flavors"][0];
+                let (_, shown, _) = condition(&queue, "MultiKueueManagerQuotaAutomation");
+                let quota = flavor["resources"] == json!([{"name": "cpu", "nominalQuota": cpus}]);
+                if quota && shown == reason { Ok(()) } else { Err(format!("{flavor} {shown}")) }
+            })
+            .await;
+    };
+    manager
+        .up()
+        .until_shown("it has not been asked for", async |up| {
+            let queue = up.get(CLUSTER_QUEUES, "", "cq").await;
+            let (status, reason, _) = condition(&queue, "MultiKueueManagerQuotaAutomation");
+            if (status, reason) == ("False", "NotRequested") { Ok(()) } else { Err(reason.to_owned()) }
+        })
+        .await;
+    let automated = json!({"spec": {"quotaManagement": "Automated"}});
+    patch(manager.up(), MULTIKUEUE_CONFIGS, "", "workers", &automated).await;
+    until("6", "QuotaAutomated").await;
+    let quota = json!({"spec": {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": "any",
+        "resources": [{"name": "cpu", "nominalQuota": "500m"}]}]}]}});
+    patch(&one, CLUSTER_QUEUES, "", "cq", &quota).await;
+    until("4500m", "QuotaAutomated").await;
+    let local = one.get(LOCAL_QUEUES, "team", "main").await;
+    one.api.delete(LOCAL_QUEUES, "team", "main", json::uid(&local), None).await.unwrap();
+    until("4", "QuotaAutomated").await;
+    // One that can't be reached offers nothing.
+    two.kill();
+    until("0", "QuotaAutomated").await;
+}
+
+const CLUSTER_PROFILES: Resource = Resource {
+    api_version: "multicluster.x-k8s.io/v1alpha1",
+    plural: "clusterprofiles",
+    kind: "ClusterProfile",
+};
+const DEFINITION: &str = r#"{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    "metadata": {"name": "clusterprofiles.multicluster.x-k8s.io",
+                 "annotations": {"api-approved.kubernetes.io": "unapproved, a test"}},
+    "spec": {"group": "multicluster.x-k8s.io", "scope": "Namespaced",
+             "names": {"plural": "clusterprofiles", "singular": "clusterprofile", "kind": "ClusterProfile"},
+             "versions": [{"name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
+                           "schema": {"openAPIV3Schema": {"type": "object",
+                                      "x-kubernetes-preserve-unknown-fields": true}}}]}}"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_profile_and_an_exec_plugin_make_a_worker() {
+    let worker = Up::start(&["--nodes", "1"]).await;
+    worker.apply(&queue(4)).await;
+    let text = std::fs::read_to_string(&worker.kubeconfig).unwrap();
+    let file: Value = serde_saphyr::from_str(&text).unwrap();
+    let user = &file["users"][0]["user"];
+    let pem = |key: &str| {
+        let data = user[key].as_str().map(|data| BASE64_STANDARD.decode(data).unwrap());
+        data.map(|data| String::from_utf8(data).unwrap())
+    };
+    let status = json!({"token": user["token"], "clientCertificateData": pem("client-certificate-data"),
+                        "clientKeyData": pem("client-key-data")});
+    let credential =
+        json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status});
+    let path = worker.dir.join("credential.json");
+    std::fs::write(&path, credential.to_string()).unwrap();
+    let plugin = format!(
+        "featureGates: {{MultiKueueClusterProfile: true}}\nmultiKueue:\n  clusterProfile:\n    accessProviders:\n    - name: own\n      \
+         execConfig: {{command: cat, args: [{:?}], apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never}}\n",
+        path.display()
+    );
+    let config = CONFIG.replace("multiKueue: {workerLostTimeout: 5s, gcInterval: 1s}\n", &plugin);
+    let manager = Manager::start_with(&config).await;
+    let up = manager.up();
+    create_namespace(up).await;
+    create_cluster(up, "one", json!({"clusterProfileRef": {"name": "fleet"}})).await;
+    create_queue(up, &["one"]).await;
+    let until = async |reason: &str, message: &str| {
+        up.until_shown(&format!("{reason}: {message}"), async |up| {
+            let cluster = up.get(MULTIKUEUE_CLUSTERS, "", "one").await;
+            let (_, shown, text) = condition(&cluster, "Active");
+            if (shown, text) == (reason, message) { Ok(()) } else { Err(format!("{shown}: {text}")) }
+        })
+        .await;
+    };
+    let missing = "load client config failed: ClusterProfile.multicluster.x-k8s.io \"fleet\" not found";
+    until("BadClusterProfile", missing).await;
+    up.create(&serde_json::from_str::<Value>(DEFINITION).unwrap()).await.unwrap();
+    let profile = json!({"apiVersion": CLUSTER_PROFILES.api_version, "kind": CLUSTER_PROFILES.kind,
+                         "metadata": {"name": "fleet", "namespace": OWN}, "spec": {}});
+    up.until("the kind is served", async |up| up.api.create(CLUSTER_PROFILES, &profile).await.ok()).await;
+    let unknown =
+        "load client config failed: no matching cluster accessor found for cluster profile \"fleet\"";
+    until("BadClusterProfile", unknown).await;
+    let provider = json!({"name": "own", "cluster": file["clusters"][0]["cluster"]});
+    let status = json!({"status": {"accessProviders": [provider]}});
+    up.api.patch(CLUSTER_PROFILES, OWN, "fleet", "status", PatchKind::Merge, &status).await.unwrap();
+    until("Active", "Connected").await;
+    up.create(&job("there", &json!({QUEUE: "main"}), 2, 3600)).await.unwrap();
+    until_runs_on(up, "there", &worker, "one", 2).await;
+    let shown = up.get(CLUSTER_PROFILES, OWN, "fleet").await;
+    up.api.delete(CLUSTER_PROFILES, OWN, "fleet", json::uid(&shown), None).await.unwrap();
+    until("BadClusterProfile", missing).await;
 }
