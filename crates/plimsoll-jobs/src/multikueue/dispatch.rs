@@ -23,7 +23,8 @@ pub(super) fn nominate(group: &Group<'_>, clusters: &[String], memory: &Memory) 
             // Connected clusters come in the order of their names.
             let all: Vec<String> = group.remotes.keys().map(|name| (*name).to_owned()).collect();
             let set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<String>>();
-            let write = set(&all) != set(&nominated);
+            // Without a connection nothing is known: copies may be there.
+            let write = !all.is_empty() && set(&all) != set(&nominated);
             Nomination { clusters: all, write, ..Nomination::default() }
         }
         Dispatcher::Incremental { step } => {

@@ -180,7 +180,9 @@ fn what_keeps_a_workload_from_being_copied() {
 
 #[test]
 fn the_first_worker_that_admits_its_copy_gets_the_job() {
-    let manager = manager(workload("Pending", &["QuotaReserved"]));
+    let mut local = workload("Pending", &["QuotaReserved"]);
+    local["status"]["nominatedClusterNames"] = json!(["one", "three", "two"]);
+    let manager = manager(local.clone());
     let workers = [
         ("one", worker(Some(copy(&[("Admitted", 9)])), None)),
         ("two", worker(Some(copy(&[("Admitted", 5)])), None)),
@@ -190,8 +192,8 @@ fn the_first_worker_that_admits_its_copy_gets_the_job() {
     let mut want = vec!["two: create Job".to_owned()];
     want.extend(removed("one").into_iter().chain(removed("three")));
     assert_eq!(remote(&plan), want);
-    let status = json!({"clusterName": "two", "admissionChecks": [{"name": "mk", "state": "Ready",
-        "message": "The workload was admitted on \"two\"", "lastTransitionTime": NOW_TEXT}]});
+    let status = json!({"clusterName": "two", "nominatedClusterNames": null, "admissionChecks": [{"name": "mk",
+        "state": "Ready", "message": "The workload was admitted on \"two\"", "lastTransitionTime": NOW_TEXT}]});
     assert_eq!(patches(&plan), [("Workload", status)]);
     assert_eq!(plan.admitted_on.as_deref(), Some("two"));
     // Another one that is admitted in the same second changes nothing.
@@ -202,9 +204,15 @@ fn the_first_worker_that_admits_its_copy_gets_the_job() {
         ("two", worker(Some(copy(&[("Admitted", 5)])), Some(remote_job(&json!({}))))),
     ];
     assert_eq!(remote(&planned(&self::manager(chosen), &both, None)), removed("one"));
+    // One that is not nominated any more is nominated first.
+    local["status"]["nominatedClusterNames"] = json!(["one"]);
+    let late = planned(&self::manager(local), &workers, None);
+    assert_eq!(patches(&late), [("Workload", json!({"nominatedClusterNames": ["one", "two"]}))]);
+    assert_eq!((remote(&late), late.admitted_on), (want, None));
     // The name of the cluster is kept; it is no other admission.
-    let nameless = self::manager(workload("Ready", &["QuotaReserved", "Admitted"]));
-    let again = planned(&nameless, &workers, None);
+    let mut nameless = workload("Ready", &["QuotaReserved", "Admitted"]);
+    nameless["status"]["nominatedClusterNames"] = json!(["two"]);
+    let again = planned(&self::manager(nameless), &workers, None);
     assert_eq!(patches(&again)[0].1["clusterName"], "two");
     assert_eq!(again.admitted_on, None);
     let Some(Step::Worker(_, Write::Create(JOBS, made))) = plan.first.first() else { panic!("{plan:?}") };

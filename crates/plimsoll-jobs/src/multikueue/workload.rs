@@ -269,6 +269,10 @@ fn admitted(group: &Group<'_>, cluster: &str) -> Plan {
         return Plan { first, apart, ..Plan::default() };
     }
     let mut first = group.sync_jobs(cluster);
+    if let Some(write) = nominate_late(group, cluster) {
+        first.push(Step::Manager(write));
+        return Plan { first, apart, ..Plan::default() };
+    }
     let ready = ready(group, cluster);
     let admitted_on = (!ready.is_empty() && group.state() != READY).then(|| cluster.to_owned());
     first.extend(ready.into_iter().map(Step::Manager));
@@ -280,6 +284,19 @@ fn deactivate(remote: &Value, message: &str, now: Time) -> Option<Write> {
     const REASON: &str = "EvictedOnManagerCluster";
     let conditions = set_status_condition(remote, "DeactivationTarget", true, REASON, message, now)?;
     Some(patch_status(WORKLOADS, remote, &json!({ "conditions": conditions })))
+}
+
+/// The write that nominates the cluster that admitted its copy, if it is not nominated any more: the manager has started since, or
+/// it was lost for a while. The webhook lets a workload have no other.
+fn nominate_late(group: &Group<'_>, cluster: &str) -> Option<Write> {
+    let replaces = json::annotation(group.local, REPLACEMENT_FOR).is_some();
+    let mut names = json::list(group.local, &["status", "nominatedClusterNames"]).to_vec();
+    let may = group.cluster().is_empty() && !replaces && !matches!(group.state(), RETRY | REJECTED);
+    if !may || names.iter().any(|name| *name == cluster) {
+        return None;
+    }
+    names.push(json!(cluster));
+    Some(patch_status(WORKLOADS, group.local, &json!({ "nominatedClusterNames": names })))
 }
 
 /// The check is ready, and the workload has its cluster (Kueue `syncAdmittingRemoteState`).
