@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::thread::available_parallelism;
 
 use plimsoll_queueing::OVERTAKING;
-use plimsoll_sim::measure::{Cause, Measure, Wait};
+use plimsoll_sim::measure::{BINDING, Cause, Measure, Wait};
 use plimsoll_sim::run::run;
 use plimsoll_sim::scenario::load::{CPUS, NODES, mixed};
 use plimsoll_sim::world::Outcome;
@@ -79,7 +79,9 @@ fn rows() -> Vec<Row> {
     let (worked, span) = (sum(|m| hours(m.worked)), sum(makespan));
     let mut rows = vec![
         row("jobs done", move |all| format!("{} of {}", done(all), jobs(all))),
-        row("half-placed gangs", |all| all.iter().map(|m| m.half_placed).sum::<usize>().to_string()),
+        row("half-placed gangs", |all| {
+            all.iter().map(|m| m.half_placed(BINDING).count()).sum::<usize>().to_string()
+        }),
         row("GPU hours held idle by them", |all| format!("{:.1}", sum(|m| hours(m.idle))(all))),
         row("makespan, hours on average", |all| format!("{:.2}", sum(makespan)(all) / all.len() as f64)),
         row("utilisation", move |all| {
