@@ -1,6 +1,7 @@
 //! Chores of the project: `cargo xtask <chore>`.
 
 mod chaos;
+mod compare_joint;
 mod deploy;
 mod example;
 mod history;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
             _ => Err(anyhow::anyhow!("usage: cargo xtask tidy [--update]")),
         },
         Some("chaos") => chaos::run(&root, args.get(1..).unwrap_or_default()),
+        Some("compare-joint") => compare_joint::run(&root, args.get(1..).unwrap_or_default()),
         Some("simulate") => simulate::run(&root, args.get(1..).unwrap_or_default()),
         Some("suites") => match args.get(1..) {
             Some([flag, reports @ ..]) if flag == "--update" => suites::run(&root, reports, true),
@@ -49,7 +51,7 @@ fn main() -> ExitCode {
             _ => Err(anyhow::anyhow!("usage: cargo xtask protobuf --from DIR")),
         },
         _ => Err(anyhow::anyhow!(
-            "usage: cargo xtask tidy [--update]    check the house rules; lower the lists of exceptions\n       cargo xtask deploy     make the generated manifests of deploy/\n       cargo xtask picture    draw Workloads (JSON on standard input) as SVG\n       cargo xtask history FILE    draw what `bench cluster --history FILE` has kept, as SVG\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers\n       cargo xtask instructions [--bless]    count the instructions of placement, or make the baseline\n       cargo xtask chaos [--duration 10m] [--seed N]    run two replicas against an API server that misbehaves\n       cargo xtask simulate [--seeds N] [--minutes M] [--from SEED] [--checked]    play seeds in virtual time, with faults\n       cargo xtask simulate --mutations [NAME]    take mends out of the sources, which seeds have to find\n       cargo xtask suites [--update] SUITE=REPORT…    compare reports of Kueue's integration suites with the list of specs that can't pass"
+            "usage: cargo xtask tidy [--update]    check the house rules; lower the lists of exceptions\n       cargo xtask deploy     make the generated manifests of deploy/\n       cargo xtask picture    draw Workloads (JSON on standard input) as SVG\n       cargo xtask history FILE    draw what `bench cluster --history FILE` has kept, as SVG\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers\n       cargo xtask instructions [--bless]    count the instructions of placement, or make the baseline\n       cargo xtask chaos [--duration 10m] [--seed N]    run two replicas against an API server that misbehaves\n       cargo xtask compare-joint [--peers DIR] [--kueue-manifests FILE] …    compare joint admission with Kueue and kube-scheduler\n       cargo xtask simulate [--seeds N] [--minutes M] [--from SEED] [--checked]    play seeds in virtual time, with faults\n       cargo xtask simulate --mutations [NAME]    take mends out of the sources, which seeds have to find\n       cargo xtask suites [--update] SUITE=REPORT…    compare reports of Kueue's integration suites with the list of specs that can't pass"
         )),
     };
     match result {
