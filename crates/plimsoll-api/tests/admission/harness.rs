@@ -70,7 +70,11 @@ impl Harness {
                 Some(Event::Object(ObjectEvent::NodeUpsert(Box::new(node))))
             }
             "Pod" => {
-                let pod = convert::pod(bytes.as_bytes()).map_err(fail)?;
+                let mut pod = convert::pod(bytes.as_bytes()).map_err(fail)?;
+                if pod.uid.is_empty() {
+                    // The scheduler knows pods by their UIDs.
+                    pod.uid = format!("{}/{}", pod.namespace, pod.name);
+                }
                 Some(Event::Object(ObjectEvent::PodUpsert(Box::new(pod))))
             }
             "Workload" => {

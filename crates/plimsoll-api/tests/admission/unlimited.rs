@@ -26,6 +26,7 @@ pub fn add_nodes(objects: &mut Vec<Value>) {
     let named = flavors.map(|f| (f["metadata"]["name"].to_string(), labels(&f["spec"]["nodeLabels"])));
     let of_flavors: BTreeMap<String, Labels> = named.collect();
     let amounts: BTreeMap<&String, &str> = resources.iter().map(|r| (r, UNLIMITED)).collect();
+    let trees = trees(objects);
     let mut nodes = BTreeSet::new();
     // A podset has a flavor for each resource group; where their labels contradict each other, the last one's count.
     let mut together = BTreeSet::from([Labels::new()]);
@@ -38,7 +39,14 @@ pub fn add_nodes(objects: &mut Vec<Value>) {
         for own in &selected {
             let mut labels = own.clone();
             labels.extend(flavors.clone());
-            nodes.insert(labels);
+            // A node in a topology, such as one with the name of another, would have topology aware scheduling find places there.
+            let has = |tree: &Tree| {
+                tree.0.iter().all(|(k, v)| labels.get(k) == Some(v))
+                    && tree.1.iter().all(|l| labels.contains_key(l))
+            };
+            if !trees.iter().any(has) {
+                nodes.insert(labels);
+            }
         }
     }
     objects.extend(nodes.into_iter().enumerate().map(|(i, labels)| {
@@ -51,6 +59,21 @@ pub fn add_nodes(objects: &mut Vec<Value>) {
             },
         })
     }));
+}
+
+/// The labels of a flavor that has a topology, and those of its levels.
+type Tree = (Labels, Vec<String>);
+
+fn trees(objects: &[Value]) -> Vec<Tree> {
+    let flavors = objects.iter().filter(|o| o["kind"] == "ResourceFlavor");
+    let tree = |flavor: &Value| {
+        let name = flavor["spec"]["topologyName"].as_str()?;
+        let topology = objects.iter().find(|o| o["kind"] == "Topology" && o["metadata"]["name"] == name)?;
+        let levels = topology["spec"]["levels"].as_array()?.iter();
+        let levels = levels.filter_map(|l| l["nodeLabel"].as_str().map(str::to_owned)).collect();
+        Some((labels(&flavor["spec"]["nodeLabels"]), levels))
+    };
+    flavors.filter_map(tree).collect()
 }
 
 fn labels(object: &Value) -> Labels {
