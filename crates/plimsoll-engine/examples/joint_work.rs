@@ -1,10 +1,14 @@
 //! What trials of joint admission cost, in microseconds:
 //!
 //!     joint_work gang NODES PODS
+//!     joint_work topology NODES PODS
+//!     joint_work victims NODES PODS
 //!     joint_work queue NODES WORKLOADS SHAPES
 //!
 //! `gang` tries a gang of pods on nodes of which half have pods already: where all fit, where one doesn't, and where none
-//! does. `queue` lets workloads of several shapes wait for full nodes in one queue, ends one after the other, and prints the
+//! does. `topology` submits a gang to the engine, which asks for places in a topology, and prints the longest step: where a rack
+//! takes all pods, where a filter allows one pod on a node, and where no rack passes the filters. `victims` does so on nodes that
+//! are full of workloads of a lower priority, with and without a topology. `queue` lets workloads of several shapes wait for full nodes in one queue, ends one after the other, and prints the
 //! steps of the engine that follow: trials, admission and placement together.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for measuring")]
@@ -16,10 +20,10 @@ mod testing;
 use std::time::Instant;
 
 use plimsoll_engine::{Action, Engine, EngineConfig, Event};
-use plimsoll_queueing::WorkloadKey;
+use plimsoll_queueing::{PodSet, PreemptionPolicy, TopologyRequest, WorkloadKey};
 use plimsoll_scheduler::Scheduler;
 use plimsoll_state::ObjectEvent;
-use plimsoll_state::model::{Node, Pod};
+use plimsoll_state::model::{ContainerPort, Node, Pod};
 use plimsoll_state::time::{Duration, Time};
 use testing::{Fixture, cluster_queue, pod_set, spec};
 
@@ -89,6 +93,86 @@ fn run(w: &mut Fixture) -> Vec<u128> {
     took
 }
 
+/// Nodes in racks of 250, in the flavor `tas` that has a topology.
+fn racks(nodes: usize, queue: &plimsoll_queueing::ClusterQueue) -> Fixture {
+    let mut w = Fixture::with_queues(true, plimsoll_queueing::Config::default(), std::slice::from_ref(queue));
+    w.topology(&["tas"]);
+    for i in 0..nodes {
+        let mut n = node(i, 8_000);
+        n.ready_since = Some(Time::from_seconds(0));
+        n.labels.insert("flavor".into(), "tas".into());
+        n.labels.insert("rack".into(), format!("rack-{}", i / 250));
+        w.create_node(n);
+    }
+    run(&mut w);
+    w
+}
+
+/// A gang that asks for places; `port`: its pods have a host port, so that each needs a node of its own.
+fn gang_of(pods: usize, topology: Option<&TopologyRequest>, port: bool) -> PodSet {
+    let mut set = pod_set("main", i32::try_from(pods).unwrap(), 1_000);
+    if port {
+        let port = ContainerPort { host_port: 80, ..ContainerPort::default() };
+        set.spec.containers[0].ports.push(port);
+    }
+    PodSet { topology: topology.cloned(), ..set }
+}
+
+fn rack(required: bool) -> TopologyRequest {
+    let rack = Some("rack".to_owned());
+    match required {
+        true => TopologyRequest { required: rack, ..TopologyRequest::default() },
+        false => TopologyRequest { preferred: rack, ..TopologyRequest::default() },
+    }
+}
+
+/// The longest step until a gang is admitted or waits, in microseconds.
+fn submitted(w: &mut Fixture, name: &str, priority: i32, set: PodSet) -> u128 {
+    w.create("c", name, priority, vec![set]);
+    w.announce(name);
+    run(w).into_iter().max().unwrap_or(0)
+}
+
+fn topology(nodes: usize, pods: usize) {
+    let mut w = racks(nodes, &cluster_queue("c", &[("tas", 1_000_000_000)]));
+    for (what, required, port) in [
+        ("a rack takes all", true, false),
+        ("several racks, one pod on each node", false, true),
+        ("no rack passes the filters", true, true),
+    ] {
+        let mut took = Vec::new();
+        for i in 0..5 {
+            let name = format!("gang-{i}");
+            took.push(submitted(&mut w, &name, 0, gang_of(pods, Some(&rack(required)), port)));
+            assert_eq!(w.admitted().is_empty(), what.starts_with("no"), "{:?}", w.reason(&name));
+            w.end(&name);
+            run(&mut w);
+        }
+        took.sort_unstable();
+        println!("{what}: {pods} pods on {nodes} nodes, longest step {} us of {took:?}", took[2]);
+    }
+}
+
+fn victims(nodes: usize, pods: usize) {
+    for (what, request) in
+        [("no topology", None), ("preferred rack", Some(rack(false))), ("required rack", Some(rack(true)))]
+    {
+        let mut queue = cluster_queue("c", &[("tas", 1_000_000_000)]);
+        queue.preemption.within_cluster_queue = PreemptionPolicy::LowerPriority;
+        let mut w = racks(nodes, &queue);
+        for i in 0..nodes {
+            let name = format!("low-{i:06}");
+            w.create("c", &name, 0, vec![gang_of(8, request.as_ref(), false)]);
+            w.announce(&name);
+        }
+        run(&mut w);
+        let took = submitted(&mut w, "gang", 10, gang_of(pods, request.as_ref(), false));
+        let n = w.preempted.len();
+        println!("{what}: {pods} pods on {nodes} full nodes, longest step {took} us, {n} preempted");
+        assert!(w.admitted().contains(&"gang"), "{:?}", w.reason("gang"));
+    }
+}
+
 fn queue(nodes: usize, workloads: usize, shapes: usize) {
     let queueing = plimsoll_queueing::Config {
         explain_every: Duration::from_seconds(10),
@@ -128,7 +212,11 @@ fn main() {
     let number = |i: usize| args.get(i).and_then(|a| a.parse::<usize>().ok());
     match (args.first().map(String::as_str), number(1), number(2), number(3)) {
         (Some("gang"), Some(nodes), Some(pods), _) => gang(nodes, pods),
+        (Some("topology"), Some(nodes), Some(pods), _) => topology(nodes, pods),
+        (Some("victims"), Some(nodes), Some(pods), _) => victims(nodes, pods),
         (Some("queue"), Some(nodes), Some(workloads), Some(shapes)) => queue(nodes, workloads, shapes),
-        _ => println!("usage: joint_work gang NODES PODS | joint_work queue NODES WORKLOADS SHAPES"),
+        _ => println!(
+            "usage: joint_work gang|topology|victims NODES PODS | joint_work queue NODES WORKLOADS SHAPES"
+        ),
     }
 }

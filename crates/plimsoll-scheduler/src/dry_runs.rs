@@ -14,7 +14,7 @@ use plimsoll_state::time::Time;
 use std::sync::Arc;
 
 /// Label of a node with its name.
-const HOSTNAME: &str = "kubernetes.io/hostname";
+pub(super) const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// Placeholders on the nodes found for them.
 #[derive(Debug, Default)]

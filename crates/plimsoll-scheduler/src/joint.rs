@@ -7,10 +7,11 @@ use super::Scheduler;
 use super::cluster::{NodeId, PodId};
 use super::cycle::Cycle;
 use super::decide::{Outcome, Search, search};
+use super::dry_runs::HOSTNAME;
 use super::evaluate;
 use super::framework::{CycleState, Incoming};
 use super::metrics::Unmetered;
-use super::node_reservations::Claim;
+use super::node_reservations::{Claim, ForPodSet};
 use super::ranked::Rank;
 use plimsoll_state::model::{self, WorkloadKey};
 use plimsoll_state::reservation::{DryRunId, ReservationId, ReservedNode};
@@ -169,10 +170,11 @@ impl Scheduler {
             return;
         }
         let node = self.cluster.pods[id].node;
-        let mine = self.reservations.for_pod_set(workload, &pod.pod_set);
-        let same = mine.iter().find(|(_, reserved, _)| Some(*reserved) == node);
-        if let Some((reservation, ..)) = same.or(mine.first()) {
-            self.release_node(*reservation);
+        let pod_set = &pod.pod_set;
+        let same = node.and_then(|node| self.reservations.for_pod_set_on(workload, pod_set, node).next());
+        let mine = same.or_else(|| self.reservations.for_pod_set(workload, pod_set).next());
+        if let Some((reservation, ..)) = mine {
+            self.release_node(reservation);
         }
     }
 
@@ -186,21 +188,47 @@ impl Scheduler {
     pub(super) fn consume_reservation(&mut self, id: PodId) -> Option<Outcome> {
         let Claim { workload, pod_set } = self.reservations.claim_of(id)?.clone();
         let profile = self.queue.get(id)?.profile as usize;
-        for (reservation, node, placeholder) in self.reservations.for_pod_set(workload, &pod_set) {
-            if !self.cluster.nodes[node].exists {
-                self.release_node(reservation);
-                continue;
-            }
-            self.cluster.unplace(placeholder);
-            if let Some(state) = self.passes_on(id, node, profile) {
-                let outcome = Outcome::Placed(node, state);
-                self.reservations.forget_claim(id);
-                self.reservations.end(reservation);
-                self.cluster.remove_pod(placeholder);
-                return Some(outcome);
-            }
-            self.cluster.place(placeholder, node);
+        // Of a thousand reservations one is for a pod that has to be on one node, as with a place in a topology.
+        let likely = match self.node_selected_by(id) {
+            Some(node) => self.reservations.for_pod_set_on(workload, &pod_set, node).next(),
+            None => self.reservations.for_pod_set(workload, &pod_set).next(),
+        };
+        if let Some(outcome) = likely.and_then(|reserved| self.consume(id, profile, reserved)) {
+            return Some(outcome);
         }
-        None
+        let tried = likely.map(|(reservation, ..)| reservation);
+        let others = self.reservations.for_pod_set(workload, &pod_set);
+        let others: Vec<ForPodSet> = others.filter(|(id, ..)| Some(*id) != tried).collect();
+        others.into_iter().find_map(|reserved| self.consume(id, profile, reserved))
+    }
+
+    /// The node that a pod selects by the label of its name.
+    fn node_selected_by(&self, id: PodId) -> Option<NodeId> {
+        let hostname = self.cluster.strings.get(HOSTNAME)?;
+        let selector = &self.cluster.shape(id).spec.node_selector;
+        let (_, name) = selector.iter().find(|(label, _)| *label == hostname)?;
+        self.cluster.node_by_name(*name)
+    }
+
+    /// The same with one reservation.
+    fn consume(
+        &mut self,
+        id: PodId,
+        profile: usize,
+        (reservation, node, placeholder): ForPodSet,
+    ) -> Option<Outcome> {
+        if !self.cluster.nodes[node].exists {
+            self.release_node(reservation);
+            return None;
+        }
+        self.cluster.unplace(placeholder);
+        let Some(state) = self.passes_on(id, node, profile) else {
+            self.cluster.place(placeholder, node);
+            return None;
+        };
+        self.reservations.forget_claim(id);
+        self.reservations.end(reservation);
+        self.cluster.remove_pod(placeholder);
+        Some(Outcome::Placed(node, state))
     }
 }

@@ -83,6 +83,21 @@ pub(crate) struct NodeReservations {
     claims: Map<PodId, Claim>,
 }
 
+/// A reservation, its node and its placeholder.
+pub(crate) type ForPodSet = (ReservationId, NodeId, PodId);
+
+/// A reservation, if pods of the podset may consume it.
+fn for_pod_set(
+    id: ReservationId,
+    reservation: &Reservation<Owner, NodeId, Held>,
+    pod_set: &str,
+) -> Option<ForPodSet> {
+    match &reservation.held {
+        Held::Placeholder(p) if *p.pod_set == *pod_set => Some((id, reservation.place, p.row)),
+        Held::Placeholder(_) | Held::Assumed(_) | Held::Nominated => None,
+    }
+}
+
 impl NodeReservations {
     /// When the next reservation expires.
     pub(crate) fn next_expiry(&self) -> Option<Time> {
@@ -227,19 +242,20 @@ impl NodeReservations {
         true
     }
 
-    /// The reservations of a workload for a podset, in the order in which they were made: (reservation, node,
-    /// placeholder).
-    pub(crate) fn for_pod_set(
+    /// The reservations of a workload for a podset, in the order in which they were made.
+    pub(crate) fn for_pod_set(&self, workload: WorkloadId, pod_set: &str) -> impl Iterator<Item = ForPodSet> {
+        self.table.of(Owner::Workload(workload)).filter_map(move |(id, r)| for_pod_set(id, r, pod_set))
+    }
+
+    /// Those of them that are on a node.
+    pub(crate) fn for_pod_set_on(
         &self,
         workload: WorkloadId,
         pod_set: &str,
-    ) -> Vec<(ReservationId, NodeId, PodId)> {
-        let all = self.table.of(Owner::Workload(workload));
-        all.filter_map(|(id, r)| match &r.held {
-            Held::Placeholder(p) if *p.pod_set == *pod_set => Some((id, r.place, p.row)),
-            Held::Placeholder(_) | Held::Assumed(_) | Held::Nominated => None,
-        })
-        .collect()
+        node: NodeId,
+    ) -> impl Iterator<Item = ForPodSet> {
+        let on_node = self.table.at(node).filter(move |(_, r)| r.owner == Owner::Workload(workload));
+        on_node.filter_map(move |(id, r)| for_pod_set(id, r, pod_set))
     }
 
     fn of_pod(&self, id: PodId, cause: Cause) -> Option<ReservationId> {

@@ -7,7 +7,7 @@ use super::dry_runs::Tried;
 use crate::ids::{ClusterQueueId, FlavorId, WorkloadId};
 use crate::model::{Admission, TopologyAssignment};
 use crate::pod_sets::looks_at_pods;
-use crate::tas::{PlaceLimits, TasRequests, domain_id, set_places};
+use crate::tas::{HOSTNAME, PlaceLimits, TasRequests, domain_id, set_places};
 use plimsoll_state::model::Pod;
 use plimsoll_state::reservation::{DryRunFailure, DryRunId};
 
@@ -207,6 +207,12 @@ impl Cycle<'_> {
     }
 }
 
+/// Whether a pod has to be on one node, and no other pod of its podset can be there, whichever node it is.
+fn is_alone_on_its_node(pod: &Pod) -> bool {
+    let mut ports = pod.spec.containers.iter().flat_map(|c| &c.ports);
+    pod.spec.node_selector.contains_key(HOSTNAME) && ports.any(|p| p.host_port > 0)
+}
+
 /// A domain takes no more pods than it took.
 fn limit_to_placed(
     pods: &[(Pod, usize)],
@@ -216,9 +222,14 @@ fn limit_to_placed(
 ) {
     let failed = pods.iter().zip(of).zip(placed).filter(|(((_, count), _), n)| *n < count);
     let mut counts: Vec<(usize, i64, bool)> = Vec::new();
-    for ((_, (index, domain)), n) in failed {
+    for (((pod, _), (index, domain)), n) in failed {
         let (Some(domain), Ok(n)) = (domain, i64::try_from(*n)) else { continue };
         limits.limit(*index, domain, n);
+        if n == 1 && is_alone_on_its_node(pod) {
+            // Searching rack by rack would come to the same end.
+            limits.limit_everywhere(*index, n);
+            continue;
+        }
         match counts.iter_mut().find(|(i, ..)| i == index) {
             Some((_, first, same)) => *same &= *first == n,
             None => counts.push((*index, n, true)),

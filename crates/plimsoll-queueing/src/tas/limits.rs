@@ -9,6 +9,8 @@ use crate::ids::FlavorId;
 pub(crate) struct PlaceLimits {
     /// By podset index and name of the domain.
     domains: BTreeMap<usize, BTreeMap<String, i64>>,
+    /// For all domains, by podset index.
+    everywhere: BTreeMap<usize, i64>,
     /// For all domains, by podset index. A guess: what the domains that were tried had in common.
     guesses: BTreeMap<usize, i64>,
     /// Whether guesses were wrong.
@@ -30,6 +32,12 @@ impl PlaceLimits {
         *limit = pods.min(*limit);
     }
 
+    /// No more than this number of pods go into any domain.
+    pub(crate) fn limit_everywhere(&mut self, pod_set: usize, pods: i64) {
+        let limit = self.everywhere.entry(pod_set).or_insert(pods);
+        *limit = pods.min(*limit);
+    }
+
     /// Each of the domains that took fewer pods than they were given took this number: others may be alike.
     pub(crate) fn guess(&mut self, pod_set: usize, pods: i64) {
         if !self.guessed_wrong {
@@ -45,8 +53,9 @@ impl PlaceLimits {
 
     /// The limit in a domain.
     pub(super) fn of(&self, pod_set: usize, domain: &str) -> i64 {
-        let guess = self.guesses.get(&pod_set).copied().unwrap_or(i64::MAX);
-        self.domains.get(&pod_set).and_then(|d| d.get(domain)).copied().unwrap_or(i64::MAX).min(guess)
+        let all = [&self.everywhere, &self.guesses].map(|l| l.get(&pod_set).copied().unwrap_or(i64::MAX));
+        let own = self.domains.get(&pod_set).and_then(|d| d.get(domain)).copied().unwrap_or(i64::MAX);
+        own.min(all[0]).min(all[1])
     }
 
     /// The domain in which a podset has to be.
@@ -56,6 +65,9 @@ impl PlaceLimits {
 
     /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
-        self.domains.is_empty() && self.guesses.is_empty() && self.within.is_none()
+        self.domains.is_empty()
+            && self.everywhere.is_empty()
+            && self.guesses.is_empty()
+            && self.within.is_none()
     }
 }
