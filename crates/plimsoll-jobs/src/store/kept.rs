@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::{Kind, Name, revision};
 
-/// So many objects that changed last are trees: 50 MiB at most, and more than are read again and again.
-const RECENT: usize = 2048;
+/// So many objects that changed last are trees: 25 MiB at most, and more than are read again and again.
+const RECENT: usize = 1024;
 
 /// An object in the store.
 #[derive(Debug)]
