@@ -2,6 +2,7 @@
 //! manager offers what the workers' ClusterQueues behind the same LocalQueues offer together.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use plimsoll_api::conditions::set_status_condition;
 use plimsoll_api::json;
@@ -35,15 +36,15 @@ pub fn queues_concerned(kind: Kind, object: &Value, objects: &ObjectStore) -> Ve
 
 /// All ClusterQueues that have admission checks.
 pub fn queues_with_checks(objects: &ObjectStore) -> Vec<String> {
-    let checked = |queue: &&std::sync::Arc<Value>| !checks_of(queue).is_empty();
-    objects.all(Kind::ClusterQueue).filter(checked).map(|queue| json::name(queue).to_owned()).collect()
+    let checked = |queue: &Arc<Value>| !checks_of(queue).is_empty();
+    objects.all(Kind::ClusterQueue).filter(checked).map(|queue| json::name(&queue).to_owned()).collect()
 }
 
 /// Namespaces and names of the LocalQueues of a ClusterQueue.
 pub fn local_queues_of(cluster_queue: &str, objects: &ObjectStore) -> BTreeSet<(String, String)> {
     let all = objects.all(Kind::LocalQueue);
     let own = all.filter(|queue| json::text(queue, &["spec", "clusterQueue"]) == cluster_queue);
-    own.map(|queue| (json::namespace(queue).to_owned(), json::name(queue).to_owned())).collect()
+    own.map(|queue| (json::namespace(&queue).to_owned(), json::name(&queue).to_owned())).collect()
 }
 
 /// What the ClusterQueues of a worker offer to these LocalQueues; one that several share counts once.
