@@ -1,82 +1,24 @@
 //! The processes of one column: `plimsoll up` and who admits and places.
 
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use plimsoll_api::json;
-use plimsoll_api::resource::{CLUSTER_QUEUES, NODES, Resource};
+use plimsoll_api::resource::{CLUSTER_QUEUES, NODES};
 use plimsoll_client::rest::Api;
 use plimsoll_sim::scenario::Scenario;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::process::{Controller, Running, Usage};
-use super::{Column, Options, kueue, objects};
-
-/// Longest wait for a process to be ready.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Requests a second that each client may make: far more than it needs.
-pub const REQUESTS_PER_SECOND: u32 = 1_000;
-/// Seconds of the load after which pods that are not ready evict their workload.
-const PODS_READY: f64 = 300.0;
+use super::options::{Column, Options};
+use super::process::{Running, Usage};
+use super::starting::{REQUESTS_PER_SECOND, Starting, check, create, pods_ready};
+use super::{kueue, objects};
 
 /// A running column; its processes end with it.
 pub struct Cluster {
     /// Requests to the API server.
     pub api: Api,
     processes: Vec<(&'static str, Running)>,
-}
-
-/// What is known while processes are started.
-pub struct Starting<'a> {
-    pub options: &'a Options,
-    pub dir: &'a Path,
-    pub kubeconfig: PathBuf,
-    processes: Vec<(&'static str, Running)>,
-}
-
-impl Starting<'_> {
-    /// Starts a program; what it says goes to a file with its name.
-    pub fn spawn(&mut self, name: &'static str, program: &Path, args: &[String]) -> anyhow::Result<()> {
-        let command = std::iter::once(program.display().to_string()).chain(args.iter().cloned()).collect();
-        let controller = Controller { name: name.to_owned(), command };
-        self.processes.push((name, controller.start(&self.kubeconfig, &self.log(name))?));
-        Ok(())
-    }
-
-    fn log(&self, name: &str) -> PathBuf {
-        self.dir.join(format!("{name}.log"))
-    }
-
-    /// What a process has said so far.
-    pub fn said(&self, name: &str) -> String {
-        std::fs::read_to_string(self.log(name)).unwrap_or_default()
-    }
-
-    /// Waits for something.
-    pub async fn until(
-        &mut self,
-        what: &str,
-        mut holds: impl AsyncFnMut(&Self) -> bool,
-    ) -> anyhow::Result<()> {
-        let began = Instant::now();
-        while !holds(self).await {
-            check(&mut self.processes)?;
-            if began.elapsed() > PATIENCE {
-                bail!("no {what} after {} s", PATIENCE.as_secs());
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        Ok(())
-    }
-}
-
-fn check(processes: &mut [(&'static str, Running)]) -> anyhow::Result<()> {
-    for (name, process) in processes {
-        process.check().with_context(|| (*name).to_owned())?;
-    }
-    Ok(())
 }
 
 impl Cluster {
@@ -179,37 +121,4 @@ impl Starting<'_> {
         self.spawn("plimsoll run", &binary, &args)?;
         self.until("plimsoll run", async |s: &Self| s.said("plimsoll run").contains('\n')).await
     }
-}
-
-/// The same for Kueue and for Plimsoll: requeuing backs off for 1 s to 10 s.
-pub fn pods_ready(speed: f64) -> Value {
-    let timeout = format!("{}s", PODS_READY / speed);
-    let strategy = json!({"timestamp": "Eviction", "backoffBaseSeconds": 1, "backoffMaxSeconds": 10});
-    json!({
-        "timeout": timeout, "recoveryTimeout": timeout, "blockAdmission": false,
-        "requeuingStrategy": strategy,
-    })
-}
-
-/// Creates an object; webhooks and definitions of a server that starts may not be ready yet.
-///
-/// # Errors
-/// The server still refuses it after a minute.
-pub async fn create(api: &Api, resource: Resource, object: &Value) -> anyhow::Result<()> {
-    let began = Instant::now();
-    loop {
-        match api.create(resource, object).await {
-            Ok(_) => return Ok(()),
-            Err(e) if e.is_conflict() => return Ok(()),
-            Err(e) if began.elapsed() > PATIENCE => {
-                bail!("{} {}: {e}", resource.kind, json::name(object));
-            }
-            Err(_) => tokio::time::sleep(Duration::from_millis(500)).await,
-        }
-    }
-}
-
-/// A port without a listener at the moment.
-pub fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -10,7 +10,7 @@ use plimsoll_apiserver::http::tls::Credentials;
 use plimsoll_client::rest::Api;
 use serde_json::{Value, json};
 
-use super::cluster::{REQUESTS_PER_SECOND, Starting, create, free_port, pods_ready};
+use super::starting::{REQUESTS_PER_SECOND, Starting, create, free_port, pods_ready};
 
 const DEFINITIONS: Resource = Resource {
     api_version: "apiextensions.k8s.io/v1",

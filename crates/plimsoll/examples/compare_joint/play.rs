@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
 use super::objects::{self, NAMESPACE};
-use super::{Column, Options};
+use super::options::{Column, Options};
 
 /// From one line of progress to the next.
 const PROGRESS: Duration = Duration::from_secs(30);

@@ -8,9 +8,9 @@ use plimsoll_sim::scenario::load::{CPUS, NODES};
 use plimsoll_state::Duration;
 use serde::Serialize;
 
+use super::options::{Column, Options};
 use super::play::Played;
 use super::process::Usage;
-use super::{Column, Options};
 
 /// Gangs count as half-placed after this: in scaled time binding takes time, and this is far more.
 const HALF_PLACED: Duration = Duration::from_seconds(60);
