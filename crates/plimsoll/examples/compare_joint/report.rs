@@ -171,8 +171,11 @@ impl Figures {
     }
 }
 
+/// A start of a job's pods: which one, and how long the job waited for it.
+type Start = (&'static str, fn(&Wait) -> Duration);
+
 /// Starts of a job's pods that it waits for.
-const STARTS: [(&str, fn(&Wait) -> Duration); 2] = [("first", |w| w.first), ("last", |w| w.waited)];
+const STARTS: [Start; 2] = [("first", |w| w.first), ("last", |w| w.waited)];
 
 /// A row: what it is, and its value in a run.
 type Row = (&'static str, fn(&Figures) -> String);

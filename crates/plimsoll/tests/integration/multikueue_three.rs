@@ -1,7 +1,7 @@
 //! MultiKueue: one manager and three worker clusters. The dispatcher that asks them, and what fails on the way: workers killed and
 //! hanging, and a manager that is restarted in every state of a workload.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::path::Path;
 

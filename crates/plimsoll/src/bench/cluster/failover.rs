@@ -15,7 +15,7 @@ use plimsoll_api::{json, timestamp};
 use plimsoll_runtime::api::{Api, LEASES, PODS};
 use serde_json::Value;
 
-use super::watch::{self, Pod, Seen};
+use super::watch::{self, Pod, Seen as _};
 use super::{Server, make};
 use crate::bench::load;
 use crate::bench::placement::workload::{NAMESPACE, Pods, Workload};
@@ -91,24 +91,31 @@ impl Gap {
     }
 }
 
-/// Bindings as they are seen: version of the pod and time.
+/// Bindings as they are seen.
 #[derive(Clone, Default)]
-struct Bindings(Arc<Mutex<(BTreeSet<String>, Vec<(u64, Instant)>)>>);
+struct Bindings(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    pods: BTreeSet<String>,
+    /// Version of the pod, and time.
+    bound: Vec<(u64, Instant)>,
+}
 
 impl Bindings {
     /// Follows them until the task is dropped.
     async fn follow(self, mut seen: tokio::sync::mpsc::Receiver<Pod>) {
         while let Some(pod) = seen.recv().await {
             let (Ok(version), true) = (pod.version().parse(), pod.is_bound()) else { continue };
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if all.0.insert(pod.name().to_owned()) {
-                all.1.push((version, Instant::now()));
+            let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if seen.pods.insert(pod.name().to_owned()) {
+                seen.bound.push((version, Instant::now()));
             }
         }
     }
 
     fn count(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).1.len()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).bound.len()
     }
 
     /// Waits for the first one with a version above this one.
@@ -116,8 +123,8 @@ impl Bindings {
         let began = Instant::now();
         loop {
             let first = {
-                let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                all.1.iter().filter(|(v, _)| *v > version).map(|(_, at)| *at).min()
+                let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.bound.iter().filter(|(v, _)| *v > version).map(|(_, at)| *at).min()
             };
             if let Some(first) = first {
                 return Ok(first);
@@ -329,7 +336,7 @@ mod tests {
     async fn the_next_leader_is_known_by_versions() {
         let bindings = Bindings::default();
         let at = Instant::now();
-        bindings.0.lock().expect("no panic").1.extend([(5, at), (9, at + Duration::from_secs(1))]);
+        bindings.0.lock().expect("no panic").bound.extend([(5, at), (9, at + Duration::from_secs(1))]);
         assert_eq!(bindings.after(7).await.expect("one"), at + Duration::from_secs(1));
         assert_eq!(bindings.count(), 2);
     }
