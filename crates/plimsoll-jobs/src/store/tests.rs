@@ -47,8 +47,7 @@ fn what_came_and_went_unseen_is_forgotten_at_the_next_list() {
     objects.put(Kind::Job, object("d", "d1", "6"));
     objects.remove(Kind::Job, "ns", "a", "a1");
     assert_eq!(names(&objects), ["a2", "b1", "c1", "d1"]);
-    let gone: Vec<String> =
-        objects.listed(Kind::Job, "10").iter().map(|o| json::uid(o).to_owned()).collect();
+    let gone: Vec<String> = objects.listed(Kind::Job, "10").iter().map(|o| json::uid(o).to_owned()).collect();
     assert_eq!(gone, ["a2", "b1"]);
     assert_eq!(names(&objects), ["c1", "d1"]);
     // A response of the time before the list comes late.
