@@ -32,13 +32,22 @@ pub(super) struct Text {
     json: Box<[u8]>,
 }
 
+impl Text {
+    fn object(&self) -> Value {
+        let mut deserializer = serde_json::Deserializer::from_slice(&self.json);
+        // It was written from a value, which may be as deep as a server allows.
+        deserializer.disable_recursion_limit();
+        // That it can't be read would be a fault of this file.
+        deserializer.into_iter().next().and_then(Result::ok).unwrap_or_default()
+    }
+}
+
 impl Kept {
     /// The object.
     pub(super) fn object(&self) -> Arc<Value> {
         match self {
             Self::Tree(object, _) => Arc::clone(object),
-            // It was written from a value: that it can't be read is a fault of this file.
-            Self::Text(text) => Arc::new(serde_json::from_slice(&text.json).unwrap_or_default()),
+            Self::Text(text) => Arc::new(text.object()),
         }
     }
 
@@ -168,6 +177,19 @@ mod tests {
         assert!(objects.remove(Kind::Workload, "ns", "w4", "another").is_none());
         let gone = objects.remove(Kind::Workload, "ns", "w4", "u4").expect("it was there");
         assert_eq!(*gone, workload(4, 5, true));
+    }
+
+    #[test]
+    fn an_object_may_be_deep() {
+        let mut deep = json!(1);
+        for _ in 0..500 {
+            deep = json!({ "a": deep });
+        }
+        let object = json!({"metadata": {"namespace": "ns", "name": "deep", "uid": "u"}, "spec": deep});
+        let mut kept = Kept::Tree(Arc::new(object.clone()), 1);
+        kept.pack(1);
+        assert!(matches!(kept, Kept::Text(_)));
+        assert_eq!(*kept.object(), object);
     }
 
     #[test]

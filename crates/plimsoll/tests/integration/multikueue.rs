@@ -157,6 +157,17 @@ pub async fn until_runs_on(manager: &Up, name: &str, worker: &Up, cluster: &str,
     worker.get(JOBS, "team", name).await
 }
 
+/// Waits until a job is complete, and its workload finished.
+pub async fn until_complete(up: &Up, name: &str) {
+    up.until_shown(&format!("{name} is complete"), async |up| {
+        let job = up.get(JOBS, "team", name).await;
+        let wl = workload(up, name).await.unwrap_or_default();
+        let done = json::is_true(&job, "Complete") && json::is_true(&wl, "Finished");
+        if done { Ok(()) } else { Err(format!("{}\n{}", job["status"], wl["status"])) }
+    })
+    .await;
+}
+
 /// Waits until a worker has nothing of a job.
 pub async fn until_gone(worker: &Up, name: &str) {
     worker
@@ -221,15 +232,7 @@ async fn a_job_runs_on_the_worker_with_quota_and_moves_when_that_is_lost() {
 
     // One that ends is mirrored to its end, and nothing of it stays on the worker.
     manager.up().create(&job("short", &json!({QUEUE: "main"}), 2, 1)).await.unwrap();
-    manager
-        .up()
-        .until_shown("short is complete", async |up| {
-            let job = up.get(JOBS, "team", "short").await;
-            let wl = workload(up, "short").await.unwrap_or_default();
-            let done = json::is_true(&job, "Complete") && json::is_true(&wl, "Finished");
-            if done { Ok(()) } else { Err(format!("{}\n{}", job["status"], wl["status"])) }
-        })
-        .await;
+    until_complete(manager.up(), "short").await;
     until_gone(&one, "short").await;
 
     // So does nothing of one that is deleted.

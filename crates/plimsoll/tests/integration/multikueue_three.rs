@@ -13,7 +13,7 @@ use crate::common::proxy::{Fault, Proxy};
 use crate::common::run::{Run, get};
 use crate::common::{Up, directory, job, queue};
 use crate::multikueue::{
-    Manager, QUEUE, dispatch_to, patch, until_active, until_gone, until_runs_on, workload,
+    Manager, QUEUE, dispatch_to, patch, until_active, until_complete, until_gone, until_runs_on, workload,
 };
 
 const EARLIEST: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
@@ -261,15 +261,7 @@ async fn a_manager_that_is_restarted_in_any_state_goes_on_where_it_was() {
     })
     .await;
     manager.resume();
-    manager
-        .server
-        .until_shown("short is complete", async |up| {
-            let job = up.get(JOBS, "team", "short").await;
-            let wl = workload(up, "short").await.unwrap_or_default();
-            let done = json::is_true(&job, "Complete") && json::is_true(&wl, "Finished");
-            if done { Ok(()) } else { Err(format!("{}\n{}", job["status"], wl["status"])) }
-        })
-        .await;
+    until_complete(&manager.server, "short").await;
     until_gone(&one, "short").await;
 
     // The worker of one is lost while nobody looks. The one that hung is back.

@@ -73,7 +73,7 @@ fn the_webhooks_gate_elastic_jobs_and_keep_the_gate() {
     made["spec"]["managedBy"] = json!(names::MULTIKUEUE);
     let want = "spec.enableInTreeAutoscaling: Forbidden: in-tree autoscaling is not supported for a MultiKueue-managed elastic RayCluster";
     assert_eq!(refusal(&RAY_CLUSTER, &made, None), want);
-    // Without an autoscaler somebody else says how many workers there are.
+    // Without an autoscaler its user changes the number of workers.
     made["spec"]["enableInTreeAutoscaling"] = json!(false);
     assert_eq!(refusal(&RAY_CLUSTER, &made, None), "");
 }
