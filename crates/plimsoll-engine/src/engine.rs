@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use plimsoll_queueing::{Forecast, NodeReservations, Queueing, Workload};
 use plimsoll_scheduler::Scheduler;
 use plimsoll_state::model::{Pod, Protection, WorkloadKey};
-use plimsoll_state::reservation::{DryRunFailure, DryRunId, ReservedNode};
+use plimsoll_state::reservation::{DryRunFailure, DryRunId, PodsAt, ReservedNode};
 use plimsoll_state::{ObjectEvent, Time};
 
 /// What the engine needs to know before the first event.
@@ -57,14 +57,18 @@ impl NodeReservations for Reservations<'_> {
         &mut self,
         now: Time,
         workload: &WorkloadKey,
-        pods: &[(Pod, usize)],
-        alone: bool,
+        pods: &[PodsAt<'_>],
+        how: (bool, bool),
     ) -> (DryRunId, Vec<usize>, Option<DryRunFailure>) {
-        self.0.dry_run_each(now, workload, pods, alone)
+        self.0.dry_run_each(now, workload, pods, how)
     }
 
-    fn usable_nodes(&mut self, now: Time, pod: &Pod, nodes: &[&str], alone: bool) -> Vec<bool> {
-        self.0.usable_nodes(now, pod, nodes, alone)
+    fn fits_anywhere(&mut self, now: Time, pod: &Pod, count: usize) -> bool {
+        self.0.fits_anywhere(now, pod, count)
+    }
+
+    fn unusable_nodes(&mut self, now: Time, pod: &Pod, alone: bool) -> Vec<String> {
+        self.0.unusable_nodes(now, pod, alone)
     }
 
     fn lift(&mut self, run: DryRunId) {

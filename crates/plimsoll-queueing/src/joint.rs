@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use plimsoll_state::Time;
 use plimsoll_state::model::{Pod, Protection};
-use plimsoll_state::reservation::{DryRunFailure, DryRunId, ReservedNode};
+use plimsoll_state::reservation::{DryRunFailure, DryRunId, PodsAt, ReservedNode};
 
 use crate::model::WorkloadKey;
 
@@ -25,19 +25,24 @@ pub trait NodeReservations {
         pods: &[(Pod, usize)],
     ) -> (DryRunId, Result<(), DryRunFailure>);
 
-    /// The same, but goes on with the next entry where a pod fits nowhere: how many of each entry were placed, and why not all of
-    /// the first one that were not. `alone`: as if all other workloads had left; then it does not stand.
+    /// The same at places of topologies, but goes on with the next place where a pod fits nowhere: how many of each place were
+    /// placed, and why not all of the first one that were not. `how`: whether as if all other workloads had left, so that it does
+    /// not stand, and whether the failure has to have a message.
     fn dry_run_each(
         &mut self,
         now: Time,
         workload: &WorkloadKey,
-        pods: &[(Pod, usize)],
-        alone: bool,
+        pods: &[PodsAt<'_>],
+        how: (bool, bool),
     ) -> (DryRunId, Vec<usize>, Option<DryRunFailure>);
 
-    /// Which of these nodes, by name, take one such pod by all filters, now or once all other workloads have left (`alone`). Where
-    /// that depends on the pods beside it, all count as such.
-    fn usable_nodes(&mut self, now: Time, pod: &Pod, nodes: &[&str], alone: bool) -> Vec<bool>;
+    /// Whether so many such pods have nodes now, wherever each of them is: then a dry run of them succeeds. `false`: they don't, or
+    /// it takes a dry run to know.
+    fn fits_anywhere(&mut self, now: Time, pod: &Pod, count: usize) -> bool;
+
+    /// The nodes, by name, that don't take one such pod by all filters, now or once all other workloads have left (`alone`). Where
+    /// that depends on the pods beside it, there are none.
+    fn unusable_nodes(&mut self, now: Time, pod: &Pod, alone: bool) -> Vec<String>;
 
     /// Takes the pods of a dry run off their nodes, to restore it later.
     fn lift(&mut self, run: DryRunId);

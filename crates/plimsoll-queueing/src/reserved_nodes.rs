@@ -27,8 +27,11 @@ fn parts(name: &str) -> (&str, &str, &str) {
 
 /// The number that a part of a name is, if a range of numbers gives back the same text.
 fn number(text: &str) -> Option<u64> {
-    let n = text.parse::<u64>().ok()?;
-    (n.to_string() == text && n < u64::MAX).then_some(n)
+    // Without a sign and leading zeros.
+    if !text.starts_with(|c: char| c.is_ascii_digit()) || (text.len() > 1 && text.starts_with('0')) {
+        return None;
+    }
+    text.parse::<u64>().ok().filter(|n| *n < u64::MAX)
 }
 
 /// The middles of names, by number of pods, prefix and suffix.
@@ -52,7 +55,7 @@ pub(crate) fn text(places: &[ReservedNode]) -> String {
         let start = if out.is_empty() { format!("{name}:") } else { format!("; {name}:") };
         out.push_str(&start);
         for ((pods, prefix, suffix), mut middles) in groups {
-            middles.sort_unstable_by_key(|m| (number(m), *m));
+            middles.sort_by_cached_key(|m| (number(m), *m));
             for some in ranges(&middles).chunks(IN_BRACKETS) {
                 let [(first, count)] = some else {
                     let inner: Vec<&str> = some.iter().map(|(text, _)| &**text).collect();

@@ -2,12 +2,12 @@
 //!
 //! A cycle has no other access to the state, so that it can't change any of it: what is to change is in its plan.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 
 use super::amount::Amount;
 use super::ids::{ClusterQueueId, FlavorResource, Map, WorkloadId};
-use super::tas::{Place, PlaceLimits, Places, TasRequests, TasView};
+use super::tas::{Charges, CountedLeaves, PlaceLimits, Places, TasRequests, TasView};
 use super::tree;
 use crate::Queueing;
 use crate::state::WorkloadInfo;
@@ -31,6 +31,8 @@ pub(crate) struct Simulation<'a> {
     removed_log: Vec<(WorkloadId, bool)>,
     /// Steps that searches for balanced placements took.
     balanced_steps: Cell<usize>,
+    /// What leaves of topologies take.
+    counted: RefCell<CountedLeaves>,
 }
 
 impl Deref for Simulation<'_> {
@@ -45,7 +47,14 @@ impl<'a> Simulation<'a> {
     /// Begins simulations on a state.
     pub(crate) fn begin(state: &'a mut Queueing) -> Self {
         let start = Mark { tree: state.tree.mark(), removed: 0, places: state.tas.mark() };
-        Self { state, start, removed: Map::default(), removed_log: Vec::new(), balanced_steps: Cell::new(0) }
+        Self {
+            state,
+            start,
+            removed: Map::default(),
+            removed_log: Vec::new(),
+            balanced_steps: Cell::new(0),
+            counted: RefCell::default(),
+        }
     }
 
     /// Undoes everything that is simulated.
@@ -139,15 +148,15 @@ impl<'a> Simulation<'a> {
 
     /// Charges places that are found in the cycle: those that are `taken` and not only reserved for all flavors on the node,
     /// too. `times` is 1, or -1 to take them back.
-    pub(crate) fn charge_places(&mut self, places: Vec<Place>, taken: bool, times: i64) {
+    pub(crate) fn charge_places(&mut self, charges: Charges, taken: bool, times: i64) {
         if let Some(pods) = self.ids.find_resource("pods") {
-            self.state.tas.charge_places(places, pods, taken, times);
+            self.state.tas.charge_places(charges, pods, taken, times);
         }
     }
 
     /// Reads of topologies in the present state of the simulation.
     pub(crate) fn tas_view(&self) -> TasView<'_> {
-        TasView::new(self.state, &self.balanced_steps)
+        TasView::new(self.state, &self.balanced_steps, &self.counted)
     }
 }
 

@@ -8,6 +8,9 @@
 mod affinity_tests;
 #[cfg(test)]
 mod balanced_tests;
+mod charges;
+#[cfg(test)]
+mod counted_tests;
 mod health;
 mod limits;
 mod place;
@@ -24,22 +27,30 @@ mod when_empty;
 
 use std::collections::BTreeMap;
 
+pub(crate) use charges::Charges;
+use charges::PlaceCharge;
 pub(crate) use health::Health;
 pub(crate) use limits::PlaceLimits;
-use request::ALL_FLAVORS;
-pub(crate) use request::{Place, Places, TasRequests, TasView, is_explicit, set_places};
+pub(crate) use place::CountedLeaves;
+pub(crate) use request::{Places, TasRequests, TasView, is_explicit, set_places};
 use tree::{FlavorTree, Leaf, is_same_place};
 use when_empty::WhenEmpty;
 
-use super::ids::{ClusterQueueId, FlavorId, Ids, Map, ResourceId, WorkloadId};
+use super::ids::{ClusterQueueId, FlavorId, Ids, Map, ResourceId};
 use crate::Queueing;
 use plimsoll_state::cast::index32;
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 use plimsoll_state::model::{Node, Pod, Resources};
 use plimsoll_state::{ObjectEvent, Time};
 
+/// How many changes of what workloads hold are remembered.
+const MOST_CHANGED: usize = 1 << 16;
+
 /// Node label whose value names one node.
 pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// Stands for all flavors where a cycle charges places; no flavor has this number.
+const ALL_FLAVORS: FlavorId = FlavorId(u32::MAX);
 
 /// Amounts by resource.
 pub(crate) type Amounts = Vec<(ResourceId, i64)>;
@@ -49,7 +60,7 @@ pub(crate) fn amount_of(list: &Amounts, res: ResourceId) -> i64 {
 }
 
 /// Adds `times` the amounts of `more`.
-pub(crate) fn add_times(to: &mut Amounts, more: &Amounts, times: i64) {
+pub(crate) fn add_times(to: &mut Amounts, more: &[(ResourceId, i64)], times: i64) {
     for &(res, v) in more {
         let v = v.saturating_mul(times);
         match to.iter_mut().find(|(r, _)| *r == res) {
@@ -88,6 +99,9 @@ pub(crate) struct Tas {
     slots: Map<SlotKey, u32>,
     held: Vec<Amounts>,
     log: Vec<(u32, Amounts)>,
+    /// Slots that changed since changes were last made final, in order, and how often they were forgotten.
+    usage_changed: Vec<u32>,
+    usage_forgotten: u64,
     pub(crate) health: Health,
 }
 
@@ -100,6 +114,7 @@ impl Tas {
         while self.log.len() > mark {
             if let Some((slot, old)) = self.log.pop() {
                 self.held[slot as usize] = old;
+                self.note_changed(slot);
             }
         }
     }
@@ -107,6 +122,27 @@ impl Tas {
     /// Makes all changes so far final.
     pub(crate) fn commit(&mut self) {
         self.log.clear();
+        self.usage_changed.clear();
+        self.usage_forgotten += 1;
+    }
+
+    fn note_changed(&mut self, slot: u32) {
+        if self.usage_changed.len() >= MOST_CHANGED {
+            self.usage_changed.clear();
+            self.usage_forgotten += 1;
+        }
+        self.usage_changed.push(slot);
+    }
+
+    /// Which changes of what workloads hold came last: those numbered from the second number on are known as long as the first
+    /// one stays.
+    fn changes_of_usage(&self) -> (u64, usize) {
+        (self.usage_forgotten, self.usage_changed.len())
+    }
+
+    /// The slots that changed from a number on.
+    fn usage_changed_since(&self, number: usize) -> &[u32] {
+        self.usage_changed.get(number..).unwrap_or_default()
     }
 
     fn slot(&mut self, key: SlotKey) -> u32 {
@@ -118,45 +154,14 @@ impl Tas {
         slot
     }
 
-    fn charge(&mut self, key: SlotKey, one: &Amounts, pods: ResourceId, count: i64) {
-        let slot = self.slot(key);
-        let held = &mut self.held[slot as usize];
-        self.log.push((slot, held.clone()));
-        add_times(held, one, count);
-        add_times(held, &vec![(pods, 1)], count);
-    }
-
-    /// Charges places that are found in a cycle: those that are `taken` and not only reserved for all flavors on the node, too.
-    pub(crate) fn charge_places(&mut self, places: Vec<Place>, pods: ResourceId, taken: bool, times: i64) {
-        for (flavor, one, values, count) in places {
-            let by_node = self.trees.get(&flavor).is_some_and(|t| t.by_node);
-            let name = domain_id(&values);
-            if by_node && taken {
-                self.charge((Some(ALL_FLAVORS), name.clone()), &one, pods, times * i64::from(count));
-            }
-            self.charge((Some(flavor), name), &one, pods, times * i64::from(count));
-        }
-    }
-
     /// What workloads hold in a leaf.
     fn held_in(&self, leaf: &Leaf) -> [Option<&Amounts>; 2] {
         leaf.slots.map(|slot| slot.map(|slot| &self.held[slot as usize]))
     }
 
-    /// What is free in a leaf for its flavor.
-    fn free_capacity(&self, leaf: &Leaf) -> Amounts {
-        let mut free_capacity = leaf.free_capacity.clone();
-        self.held_in(leaf).into_iter().flatten().for_each(|held| add_times(&mut free_capacity, held, -1));
-        free_capacity
-    }
-
-    /// What is free on a node whatever the flavor, with what was admitted in this cycle.
-    fn available_after_admissions(&self, leaf: &Leaf) -> Amounts {
-        let mut free_capacity = leaf.free_capacity.clone();
-        for slot in leaf.admitted.iter().chain(&leaf.slots[1]) {
-            add_times(&mut free_capacity, &self.held[*slot as usize], -1);
-        }
-        free_capacity
+    /// What workloads hold on a node whatever the flavor, with what was admitted in this cycle.
+    fn held_after_admissions(&self, leaf: &Leaf) -> [Option<&Amounts>; 2] {
+        [leaf.admitted, leaf.slots[1]].map(|slot| slot.map(|slot| &self.held[slot as usize]))
     }
 
     /// Assigns its slots to every leaf.
@@ -169,6 +174,7 @@ impl Tas {
                 leaf.slots = [Some(own), by_node.then(|| self.slot((None, leaf.id.clone())))];
                 leaf.admitted = by_node.then(|| self.slot((Some(ALL_FLAVORS), leaf.id.clone())));
             }
+            tree.index_slots();
         }
         self.trees = trees;
     }
@@ -303,7 +309,7 @@ impl Queueing {
                 let requests = pod_requests(&pod.spec, &PodResourcesOptions::default());
                 let mut usage = amounts(&mut self.ids, &requests);
                 let pods = self.ids.resource("pods");
-                add_times(&mut usage, &vec![(pods, 1)], 1);
+                add_times(&mut usage, &[(pods, 1)], 1);
                 self.tas.pod_seen(pod, usage)
             }
             ObjectEvent::PodDelete(uid) => {
@@ -393,7 +399,7 @@ impl Queueing {
                 let free_capacity = free_capacities.entry(id).or_default();
                 for (name, v) in &node.allocatable {
                     if let Some(res) = self.ids.find_resource(name) {
-                        add_times(free_capacity, &vec![(res, *v)], 1);
+                        add_times(free_capacity, &[(res, *v)], 1);
                     }
                 }
                 if let Some(used) = self.tas.non_tas_usage.get(&node.name) {
@@ -412,50 +418,6 @@ impl Queueing {
         }
     }
 
-    /// What is held in every domain is the sum of the placements.
-    fn check_held(&self) {
-        let mut sums: BTreeMap<SlotKey, Amounts> = BTreeMap::new();
-        let pods = self.ids.find_resource("pods");
-        for wl in self.workloads.iter().map(|(_, w)| w).filter(|w| w.quota().is_some()) {
-            for t in wl.total_requests().iter().filter(|t| !t.places.is_empty()) {
-                let mut flavors: Vec<FlavorId> = t.flavors.iter().map(|(_, f)| *f).collect();
-                flavors.sort_unstable();
-                flavors.dedup();
-                for flavor in flavors {
-                    let Some(tree) = self.tas.trees.get(&flavor) else { continue };
-                    let scope = (!tree.by_node).then_some(flavor);
-                    for (values, count) in &t.places {
-                        let sum = sums.entry((scope, domain_id(values))).or_default();
-                        add_times(sum, &t.one, i64::from(*count));
-                        if let Some(pods) = pods {
-                            add_times(sum, &vec![(pods, 1)], i64::from(*count));
-                        }
-                    }
-                }
-            }
-        }
-        let none = Amounts::new();
-        for (key, &slot) in &self.tas.slots {
-            let (held, want) = (&self.tas.held[slot as usize], sums.remove(key));
-            let want = want.as_ref().unwrap_or(&none);
-            let mut all = held.iter().chain(want).map(|(r, _)| *r);
-            let agrees = all.all(|r| amount_of(held, r) == amount_of(want, r));
-            assert!(agrees, "{key:?}: {held:?} held instead of {want:?}");
-        }
-        assert!(sums.is_empty(), "places that no slot has: {sums:?}");
-    }
-
-    /// Charges all workloads that hold places anew.
-    fn rebuild_held(&mut self) {
-        self.tas.slots = Map::default();
-        self.tas.held.clear();
-        self.tas.assign_slots();
-        for id in self.workloads.ids() {
-            self.tas_charge(id, true);
-        }
-        self.tas.commit();
-    }
-
     /// Whether a flavor has a topology tree.
     pub(crate) fn is_topology_flavor(&self, _cq: ClusterQueueId, flavor: FlavorId) -> bool {
         self.tas.trees.contains_key(&flavor)
@@ -466,31 +428,6 @@ impl Queueing {
         let mut flavors = self.cq(cq).rules.groups.iter().flat_map(|g| &g.flavors);
         self.config.gates.topology
             && flavors.all(|f| self.objects.flavors.get(f).is_some_and(|f| !f.topology.is_empty()))
-    }
-
-    /// Charges the places a workload holds, or takes them off.
-    pub(crate) fn tas_charge(&mut self, id: WorkloadId, add: bool) {
-        let Some(wl) = self
-            .wl(id)
-            .filter(|w| w.quota().is_some() && w.total_requests().iter().any(|t| !t.places.is_empty()))
-        else {
-            return;
-        };
-        let total_requests = wl.total_requests().to_vec();
-        let Some(pods) = self.ids.find_resource("pods") else { return };
-        for t in &total_requests {
-            let mut flavors: Vec<FlavorId> = t.flavors.iter().map(|(_, f)| *f).collect();
-            flavors.sort_unstable();
-            flavors.dedup();
-            for flavor in flavors {
-                let Some(tree) = self.tas.trees.get(&flavor) else { continue };
-                let scope = (!tree.by_node).then_some(flavor);
-                for (values, count) in &t.places {
-                    let count = i64::from(*count) * if add { 1 } else { -1 };
-                    self.tas.charge((scope, domain_id(values)), &t.one, pods, count);
-                }
-            }
-        }
     }
 }
 

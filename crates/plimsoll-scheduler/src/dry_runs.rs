@@ -3,6 +3,8 @@
 //! workload when that is admitted.
 
 mod places;
+#[cfg(test)]
+mod places_tests;
 
 use super::Scheduler;
 use super::cluster::{NodeId, Pod, PodId};

@@ -8,8 +8,10 @@
 //! Owners and places are dense ids, so all operations take constant time, but for those on the expiry, which few
 //! reservations have.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use crate::model::Pod;
 use crate::slab::{Id, Slab, dense_id};
 use crate::time::Time;
 
@@ -44,6 +46,17 @@ pub struct DryRunFailure {
     /// Whether pods that are there keep that pod off a node because of its labels or namespace: an equal one with others may
     /// fit.
     pub by_labels: bool,
+}
+
+/// Pods of a podset at places of a topology, as they will be created but for what they select there.
+#[derive(Clone, Debug)]
+pub struct PodsAt<'a> {
+    /// One of them.
+    pub pod: Pod,
+    /// Labels of nodes that name a place.
+    pub levels: &'a [String],
+    /// Values of these labels, and how many pods are there. Where there is no topology, one place without values.
+    pub places: Cow<'a, [(Vec<String>, i32)]>,
 }
 
 /// Nodes reserved for pods of a podset, as both halves of the engine name them.

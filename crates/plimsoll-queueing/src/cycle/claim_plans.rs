@@ -8,7 +8,7 @@ use super::entry::Entry;
 use super::places::Start;
 use crate::ids::FlavorId;
 use crate::model::Admission;
-use crate::tas::TasRequests;
+use crate::tas::{PlaceLimits, TasRequests};
 use plimsoll_state::model::Pod;
 use plimsoll_state::reservation::DryRunId;
 
@@ -109,14 +109,28 @@ impl Cycle<'_> {
             return Some((self.nodes.as_mut()?.plan(now, &key, &pods, before)?, pods));
         }
         self.end_dry_runs(before.as_slice());
-        let candidates = self.state.tas_view().places_to_come(e.id, &wanted.requests);
-        candidates.into_iter().find_map(|(limits, places)| {
-            let start = Start { first: Some(places), limits, alone: true };
-            let (places, run) =
-                self.search_places(e.id, &wanted.requests, &wanted.admission, start).1.ok()?;
+        self.dry_runs.unusable_alone = None;
+        let candidates = self.state.tas_view().domains_to_come(e.id, &wanted.requests);
+        let mut known = PlaceLimits::default();
+        let planned = candidates.into_iter().find_map(|(limits, places)| {
+            let view = self.state.tas_view();
+            // What one domain has shown of all leaves may be enough to leave the next one out.
+            if !view.may_come(e.id, &wanted.requests, &limits, &known) {
+                return None;
+            }
+            let places = match places {
+                Some(places) => places,
+                None => view.find_places(e.id, &wanted.requests, true, &limits).ok()?,
+            };
+            let mut start = Start { first: Some(places), limits, alone: true };
+            let found = self.search_places(e.id, &wanted.requests, &wanted.admission, &mut start).1;
+            known = start.limits;
+            let (places, run) = found.ok()?;
             self.end_dry_runs(&[run]);
             let pods = self.pods_on(e.id, &wanted.admission, &places);
             Some((self.nodes.as_mut()?.plan(now, &key, &pods, None)?, pods))
-        })
+        });
+        self.dry_runs.unusable_alone = None;
+        planned
     }
 }

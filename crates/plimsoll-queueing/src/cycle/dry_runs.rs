@@ -71,6 +71,10 @@ pub(super) struct DryRuns {
     incomplete: bool,
     /// Whether a podset before needs preemption: what nodes have then is not known.
     preempts: bool,
+    /// Whether the pods have nodes, but none was chosen, since a topology will name others.
+    unchosen: bool,
+    /// While a claim is planned: a podset by index, and the nodes that don't take its pods even once all workloads have left.
+    pub(super) unusable_alone: Option<(usize, Vec<String>)>,
     /// Flavors without capacity in their topologies, of the present assignment.
     pub(super) refused: Vec<Refusal>,
     /// What nominations found; lifted.
@@ -153,6 +157,7 @@ impl DryRuns {
 
     /// A dry run of all pods of the present assignment stands.
     pub(super) fn stand(&mut self, run: DryRunId) {
+        self.unchosen = false;
         self.standing.push(run);
     }
 
@@ -230,7 +235,7 @@ impl Cycle<'_> {
         let mut standing = std::mem::take(&mut runs.standing);
         standing.extend(runs.group.take());
         runs.choices.clear();
-        (runs.incomplete, runs.preempts) = (false, false);
+        (runs.incomplete, runs.preempts, runs.unchosen) = (false, false, false);
         self.end_dry_runs(&standing);
     }
 
@@ -240,7 +245,8 @@ impl Cycle<'_> {
         let before = self.dry_runs.take(id);
         self.end_dry_runs(&before);
         let runs = &mut self.dry_runs;
-        if assignment.mode() == Mode::Fit && assignment.dry_runs == runs.number && !runs.incomplete {
+        let complete = !runs.incomplete && !runs.unchosen;
+        if assignment.mode() == Mode::Fit && assignment.dry_runs == runs.number && complete {
             let found = std::mem::take(&mut runs.standing);
             if let Some(nodes) = self.nodes.as_mut() {
                 found.iter().rev().for_each(|&run| nodes.lift(run));
@@ -307,6 +313,9 @@ impl Cycle<'_> {
         if let Some((_, message)) = before.as_ref().filter(|(v, _)| *v == version) {
             return Err(message.to_string());
         }
+        // Whether its only podset gets other nodes than those of a dry run.
+        let chosen_by_topology = wl.obj.pod_sets.len() == 1
+            && self.state.tas_view().is_placed_by_topology(&wl.obj.pod_sets[0], s.cq, &admission);
         let (key, mut pods) = (wl.obj.key.clone(), Vec::new());
         for assigned in &admission.assignments {
             if let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) {
@@ -320,6 +329,15 @@ impl Cycle<'_> {
         {
             self.failed.insert(failed, version, &message);
             return Err(message.to_string());
+        }
+        if chosen_by_topology
+            && let [(pod, count)] = &pods[..]
+            && nodes.fits_anywhere(self.now, pod, *count)
+        {
+            let run = nodes.dry_run(self.now, &key, &[]).0;
+            nodes.lift(run);
+            self.dry_runs.unchosen = true;
+            return Ok(Some(run));
         }
         let (run, result) = nodes.dry_run(self.now, &key, &pods);
         if let Err(DryRunFailure { mut message, by_labels }) = result {

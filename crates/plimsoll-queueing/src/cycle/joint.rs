@@ -7,15 +7,16 @@ use crate::Queueing;
 use crate::cond;
 use crate::ids::{ClusterQueueId, WorkloadId};
 use crate::joint::{NodeReservations, NodesDecision};
-use crate::model::{Admission, PodSet, PodSetAssignment, WorkloadKey};
+use crate::model::{Admission, PodSet, PodSetAssignment, TopologyAssignment, WorkloadKey};
 use crate::phase::Phase;
 use crate::requests;
 use crate::reserved_nodes;
 use crate::state::WorkloadInfo;
 use crate::tas::slice::beyond;
 use plimsoll_state::model::{Pod, VolumeSource};
-use plimsoll_state::reservation::DryRunId;
+use plimsoll_state::reservation::{DryRunId, PodsAt};
 use plimsoll_state::time::Time;
+use std::borrow::Cow;
 
 /// Label that ties a pod to its podset.
 const PODSET: &str = "kueue.x-k8s.io/podset";
@@ -225,6 +226,22 @@ impl Queueing {
         assigned: &PodSetAssignment,
         pods: &mut Vec<(Pod, usize)>,
     ) {
+        let at = self.expected_at(key, podset, assigned, assigned.topology.as_ref());
+        for (values, n) in at.places.iter() {
+            let mut there = at.pod.clone();
+            there.spec.node_selector.extend(at.levels.iter().cloned().zip(values.iter().cloned()));
+            pods.push((there, usize::try_from(*n).unwrap_or(0)));
+        }
+    }
+
+    /// The same at these places in a topology, apart from what those add.
+    pub(super) fn expected_at<'t>(
+        &self,
+        key: &WorkloadKey,
+        podset: &PodSet,
+        assigned: &PodSetAssignment,
+        topology: Option<&'t TopologyAssignment>,
+    ) -> PodsAt<'t> {
         let mut pod = Pod {
             namespace: key.namespace.clone(),
             labels: podset.labels.clone(),
@@ -253,19 +270,11 @@ impl Queueing {
                 }
             }
         }
-        let count = |n: i32| usize::try_from(n).unwrap_or(0);
-        match &assigned.topology {
-            None => pods.push((pod, count(assigned.count))),
-            Some(topology) => {
-                for (values, n) in &topology.domains {
-                    let mut there = pod.clone();
-                    for (level, value) in topology.levels.iter().zip(values) {
-                        there.spec.node_selector.insert(level.clone(), value.clone());
-                    }
-                    pods.push((there, count(*n)));
-                }
-            }
-        }
+        let (levels, places) = match topology {
+            None => (&[][..], Cow::Owned(vec![(Vec::new(), assigned.count)])),
+            Some(t) => (t.levels.as_slice(), Cow::Borrowed(t.domains.as_slice())),
+        };
+        PodsAt { pod, levels, places }
     }
 
     /// A workload has lost its quota or is gone: nodes are not reserved for it any longer.

@@ -5,11 +5,11 @@ use super::Cycle;
 use super::assign::{Assignment, Mode, Refusal};
 use super::dry_runs::Tried;
 use crate::ids::{ClusterQueueId, FlavorId, WorkloadId};
-use crate::model::{Admission, TopologyAssignment};
+use crate::model::{Admission, PodSetAssignment, TopologyAssignment};
 use crate::pod_sets::looks_at_pods;
 use crate::tas::{HOSTNAME, PlaceLimits, TasRequests, domain_id, set_places};
 use plimsoll_state::model::Pod;
-use plimsoll_state::reservation::{DryRunFailure, DryRunId};
+use plimsoll_state::reservation::{DryRunFailure, DryRunId, PodsAt};
 
 /// How often places are searched for one workload.
 const SEARCHES: usize = 12;
@@ -27,8 +27,11 @@ pub(super) struct Start {
     pub(super) alone: bool,
 }
 
-/// Pods in the order of a dry run, and for each entry its podset and the name of its domain, if it has one.
-type PodsAt = (Vec<(Pod, usize)>, Vec<(usize, Option<String>)>);
+/// Podsets by index in the order of a dry run, and their pods.
+type PodsTried<'a> = (Vec<usize>, Vec<PodsAt<'a>>);
+
+/// Why no places pass, the message empty if it has yet to be found out, and the places that were tried first.
+type Refused = (Refusal, Places);
 
 impl Cycle<'_> {
     /// Tries the places that an assignment has in topologies, and others if these don't pass. The assignment gets those that pass,
@@ -67,7 +70,7 @@ impl Cycle<'_> {
             id,
             &requests,
             &admission,
-            Start { first: Some(first.clone()), ..Start::default() },
+            &mut Start { first: Some(first.clone()), ..Start::default() },
         );
         self.dry_runs.by_labels |= by_labels;
         match result {
@@ -96,48 +99,71 @@ impl Cycle<'_> {
         id: WorkloadId,
         requests: &TasRequests,
         admission: &Admission,
-        start: Start,
+        start: &mut Start,
     ) -> (bool, Result<(Places, DryRunId), Refusal>) {
-        let Start { mut first, mut limits, alone } = start;
-        let (mut refusal, mut by_labels) = (None::<Refusal>, false);
+        let Start { first, limits, alone } = start;
+        let alone = *alone;
+        let (mut refused, mut by_labels) = (None::<Refused>, false);
         let none = |index, flavor| Refusal { index, flavor, text: String::new() };
         for _ in 0..SEARCHES {
             let found = first
                 .take()
-                .map_or_else(|| self.state.tas_view().find_places(id, requests, alone, &limits), Ok);
+                .map_or_else(|| self.state.tas_view().find_places(id, requests, alone, limits), Ok);
             let places = match found {
                 Ok(places) => places,
                 Err(_) if limits.drop_guesses() => continue,
                 Err((index, flavor, text)) => {
-                    let mut refusal = refusal.unwrap_or_else(|| none(index, flavor));
+                    let refused = refused.map(|r| self.explained(id, admission, alone, r));
+                    let mut refusal = refused.unwrap_or_else(|| none(index, flavor));
                     let space = if refusal.text.is_empty() { "" } else { " " };
                     refusal.text.push_str(&format!("{space}Beside these, {text}."));
                     return (by_labels, Err(refusal));
                 }
             };
-            let (pods, of) = self.pods_at(id, admission, &places);
+            let (pod_sets, pods) = self.pods_at(id, admission, &places);
             let (Some(nodes), Some(wl)) = (self.nodes.as_mut(), self.state.wl(id)) else { break };
-            let (run, placed, failure) = nodes.dry_run_each(self.now, &wl.obj.key, &pods, alone);
+            // A message about pods at places takes longer than all else, and is seldom read. One of several podsets may depend on
+            // what chance has done with those before.
+            let explain = refused.is_none() && pods.len() > 1;
+            let (run, placed, failure) = nodes.dry_run_each(self.now, &wl.obj.key, &pods, (alone, explain));
             let Some(DryRunFailure { message, by_labels: labels }) = failure else {
                 return (by_labels, Ok((places, run)));
             };
             nodes.end(run);
             by_labels |= labels;
-            let failed = pods.iter().zip(&placed).position(|((_, count), n)| n < count);
-            let failed = failed.and_then(|i| of.get(i));
-            if refusal.is_none() {
-                let index = failed.map_or(0, |(index, _)| *index);
+            let failed = limit_to_placed(&pod_sets, &pods, &placed, limits);
+            let (index, has_domain) = failed.unwrap_or((0, false));
+            if refused.is_none() {
                 let flavor = self.flavor_at(requests, admission, id, index);
-                refusal = Some(Refusal { text: message, ..none(index, flavor) });
-                self.limit_to_usable(id, requests, admission, (&mut limits, alone));
+                refused = Some((Refusal { text: message, ..none(index, flavor) }, places));
+                self.limit_to_usable(id, requests, admission, (limits, alone));
             }
-            if failed.is_none_or(|(_, domain)| domain.is_none()) {
+            if !has_domain {
                 break;
             }
-            limit_to_placed(&pods, &of, &placed, &mut limits);
         }
         let (index, flavor) = requests.first().map_or((0, FlavorId(0)), |r| (r.index, r.flavor));
-        (by_labels, Err(refusal.unwrap_or_else(|| none(index, flavor))))
+        let refused = refused.map(|r| self.explained(id, admission, alone, r));
+        (by_labels, Err(refused.unwrap_or_else(|| none(index, flavor))))
+    }
+
+    /// A refusal with its message: that of the first dry run, which is made once more if it gave none.
+    fn explained(
+        &mut self,
+        id: WorkloadId,
+        admission: &Admission,
+        alone: bool,
+        (mut refusal, places): Refused,
+    ) -> Refusal {
+        if !refusal.text.is_empty() {
+            return refusal;
+        }
+        let (_, pods) = self.pods_at(id, admission, &places);
+        let (Some(nodes), Some(wl)) = (self.nodes.as_mut(), self.state.wl(id)) else { return refusal };
+        let (run, _, failure) = nodes.dry_run_each(self.now, &wl.obj.key, &pods, (alone, true));
+        nodes.end(run);
+        refusal.text = failure.map_or_else(String::new, |f| f.message);
+        refusal
     }
 
     /// The flavor of a podset that has no place: that of its topology, or else its first one.
@@ -158,22 +184,17 @@ impl Cycle<'_> {
     }
 
     /// The pods of a workload at its places.
-    fn pods_at(&self, id: WorkloadId, admission: &Admission, places: &Places) -> PodsAt {
-        let (mut pods, mut of) = (Vec::new(), Vec::new());
-        let Some(wl) = self.state.wl(id) else { return (pods, of) };
+    fn pods_at<'p>(&self, id: WorkloadId, admission: &Admission, places: &'p Places) -> PodsTried<'p> {
+        let mut tried = PodsTried::default();
+        let Some(wl) = self.state.wl(id) else { return tried };
         for assigned in &admission.assignments {
             let at = wl.obj.pod_sets.iter().enumerate().find(|(_, p)| p.name == assigned.name);
             let Some((index, podset)) = at else { continue };
-            let mut assigned = assigned.clone();
-            let places = places.iter().find(|(i, _)| *i == index);
-            assigned.topology = places.map(|(_, t)| t.clone());
-            self.state.expected_pods(&wl.obj.key, podset, &assigned, &mut pods);
-            match &assigned.topology {
-                Some(t) => of.extend(t.domains.iter().map(|(v, _)| (index, Some(domain_id(v))))),
-                None => of.push((index, None)),
-            }
+            let topology = places.iter().find(|(i, _)| *i == index).map(|(_, t)| t);
+            tried.0.push(index);
+            tried.1.push(self.state.expected_at(&wl.obj.key, podset, assigned, topology));
         }
-        (pods, of)
+        tried
     }
 
     /// The pods of a workload at places.
@@ -183,7 +204,16 @@ impl Cycle<'_> {
         admission: &Admission,
         places: &Places,
     ) -> Vec<(Pod, usize)> {
-        self.pods_at(id, admission, places).0
+        let mut pods = Vec::new();
+        let Some(wl) = self.state.wl(id) else { return pods };
+        for assigned in &admission.assignments {
+            let at = wl.obj.pod_sets.iter().enumerate().find(|(_, p)| p.name == assigned.name);
+            let Some((index, podset)) = at else { continue };
+            let topology = places.iter().find(|(i, _)| *i == index).map(|(_, t)| t.clone());
+            let assigned = PodSetAssignment { topology, ..assigned.clone() };
+            self.state.expected_pods(&wl.obj.key, podset, &assigned, &mut pods);
+        }
+        pods
     }
 
     /// Leaves out the nodes that can't take a single pod.
@@ -194,47 +224,61 @@ impl Cycle<'_> {
         admission: &Admission,
         (limits, alone): (&mut PlaceLimits, bool),
     ) {
-        let (pods, of) = self.pods_at(id, admission, &Vec::new());
+        let nowhere = Places::new();
+        let (pod_sets, pods) = self.pods_at(id, admission, &nowhere);
         let Some(nodes) = self.nodes.as_mut() else { return };
         for request in requests {
-            let view = self.state.tas_view();
-            let (domains, names): (Vec<&str>, Vec<&str>) = view.nodes_of(request.flavor).into_iter().unzip();
-            let Some(i) = of.iter().position(|(index, _)| *index == request.index) else { continue };
-            let usable = nodes.usable_nodes(self.now, &pods[i].0, &names, alone);
-            let refused = domains.iter().zip(usable).filter(|(_, usable)| !usable);
-            refused.for_each(|(domain, _)| limits.limit(request.index, domain, 0));
+            let Some(i) = pod_sets.iter().position(|index| *index == request.index) else { continue };
+            let known = self.dry_runs.unusable_alone.take().filter(|(of, _)| alone && *of == request.index);
+            let unusable = known.map(|(_, unusable)| unusable);
+            let unusable = unusable.unwrap_or_else(|| nodes.unusable_nodes(self.now, &pods[i].pod, alone));
+            for node in &unusable {
+                if let Some(domain) = self.state.tas_view().domain_of_node(request.flavor, node) {
+                    limits.limit(request.index, domain, 0);
+                }
+            }
+            if alone {
+                self.dry_runs.unusable_alone = Some((request.index, unusable));
+            }
         }
     }
 }
 
-/// Whether a pod has to be on one node, and no other pod of its podset can be there, whichever node it is.
-fn is_alone_on_its_node(pod: &Pod) -> bool {
-    let mut ports = pod.spec.containers.iter().flat_map(|c| &c.ports);
-    pod.spec.node_selector.contains_key(HOSTNAME) && ports.any(|p| p.host_port > 0)
+/// Whether pods have to be on one node each, and no two of them can be on the same, whichever node it is.
+fn are_alone_on_nodes(set: &PodsAt<'_>) -> bool {
+    let mut ports = set.pod.spec.containers.iter().flat_map(|c| &c.ports);
+    let selected =
+        set.levels.iter().any(|l| l == HOSTNAME) || set.pod.spec.node_selector.contains_key(HOSTNAME);
+    selected && ports.any(|p| p.host_port > 0)
 }
 
-/// A domain takes no more pods than it took.
+/// A domain takes no more pods than it took. Gives the podset of the first place that took fewer, and whether that is a domain.
 fn limit_to_placed(
-    pods: &[(Pod, usize)],
-    of: &[(usize, Option<String>)],
+    pod_sets: &[usize],
+    pods: &[PodsAt<'_>],
     placed: &[usize],
     limits: &mut PlaceLimits,
-) {
-    let failed = pods.iter().zip(of).zip(placed).filter(|(((_, count), _), n)| *n < count);
-    let mut counts: Vec<(usize, i64, bool)> = Vec::new();
-    for (((pod, _), (index, domain)), n) in failed {
-        let (Some(domain), Ok(n)) = (domain, i64::try_from(*n)) else { continue };
-        limits.limit(*index, domain, n);
-        if n == 1 && is_alone_on_its_node(pod) {
-            // Searching rack by rack would come to the same end.
-            limits.limit_everywhere(*index, n);
-            continue;
+) -> Option<(usize, bool)> {
+    let (mut placed, mut first) = (placed.iter(), None);
+    for (&index, set) in pod_sets.iter().zip(pods) {
+        let (alone, has_domain) = (are_alone_on_nodes(set), !set.levels.is_empty());
+        // What the domains that took fewer have in common.
+        let mut common: Option<(i64, bool)> = None;
+        for ((values, count), taken) in set.places.iter().zip(&mut placed) {
+            let Some(taken) = i64::try_from(*taken).ok().filter(|n| *n < i64::from(*count)) else { continue };
+            first = first.or(Some((index, has_domain)));
+            if !has_domain {
+                continue;
+            }
+            limits.limit(index, &domain_id(values), taken);
+            if taken == 1 && alone {
+                // Searching rack by rack would come to the same end.
+                limits.limit_everywhere(index, taken);
+                continue;
+            }
+            common = Some(common.map_or((taken, true), |(n, same)| (n, same && n == taken)));
         }
-        match counts.iter_mut().find(|(i, ..)| i == index) {
-            Some((_, first, same)) => *same &= *first == n,
-            None => counts.push((*index, n, true)),
-        }
+        common.filter(|(n, same)| *same && *n > 0).into_iter().for_each(|(n, _)| limits.guess(index, n));
     }
-    let alike = counts.into_iter().filter(|(_, n, same)| *same && *n > 0);
-    alike.for_each(|(index, n, _)| limits.guess(index, n));
+    first
 }

@@ -79,7 +79,7 @@ impl Simulation<'_> {
         taken: bool,
         times: i64,
     ) {
-        let places = self.tas_view().places_of(id, a);
-        self.charge_places(places, taken, times);
+        let charges = self.tas_view().charges_of(id, a);
+        self.charge_places(charges, taken, times);
     }
 }

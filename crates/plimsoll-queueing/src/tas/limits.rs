@@ -51,11 +51,27 @@ impl PlaceLimits {
         !std::mem::take(&mut self.guesses).is_empty()
     }
 
-    /// The limit in a domain.
-    pub(super) fn of(&self, pod_set: usize, domain: &str) -> i64 {
+    /// The limit that is known to hold in all domains, whichever are tried.
+    pub(super) fn everywhere(&self, pod_set: usize) -> i64 {
+        self.everywhere.get(&pod_set).copied().unwrap_or(i64::MAX)
+    }
+
+    /// The limit that holds in all domains.
+    pub(super) fn of_all(&self, pod_set: usize) -> i64 {
         let all = [&self.everywhere, &self.guesses].map(|l| l.get(&pod_set).copied().unwrap_or(i64::MAX));
-        let own = self.domains.get(&pod_set).and_then(|d| d.get(domain)).copied().unwrap_or(i64::MAX);
-        own.min(all[0]).min(all[1])
+        all[0].min(all[1])
+    }
+
+    /// Domains with limits of their own.
+    pub(super) fn of_domains(&self, pod_set: usize) -> impl Iterator<Item = (&str, i64)> {
+        self.domains.get(&pod_set).into_iter().flatten().map(|(domain, limit)| (domain.as_str(), *limit))
+    }
+
+    /// The limit in a domain.
+    #[cfg(debug_assertions)]
+    pub(super) fn of(&self, pod_set: usize, domain: &str) -> i64 {
+        let own = self.domains.get(&pod_set).and_then(|d| d.get(domain)).copied();
+        own.unwrap_or(i64::MAX).min(self.of_all(pod_set))
     }
 
     /// The domain in which a podset has to be.

@@ -2,20 +2,23 @@
 //! `pkg/cache/scheduler/tas_flavor_snapshot.go`).
 
 mod balanced;
+mod count;
+mod counted;
 mod distribute;
 mod leaf;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-pub(super) use leaf::count_in;
-use leaf::{Excluded, FreeIn, preference, unsuitable};
+use count::Wanted;
+pub(crate) use counted::CountedLeaves;
+use leaf::Excluded;
+pub(super) use leaf::fits_beside;
 
-use super::replace::{is_on, lies_in};
 use super::request::{TasRequest, TasView};
 use super::tree::{DomainId, FlavorTree};
-use super::{Amounts, PlaceLimits, add_times};
-use crate::ids::{Map, ResourceId};
+use super::{Amounts, PlaceLimits};
+use crate::ids::{Map, WorkloadId};
 use crate::model::{PodSet, TopologyAssignment, TopologyRequest};
 
 /// More pods than anyone asks for.
@@ -25,7 +28,7 @@ const MANY: i64 = i32::MAX as i64;
 const OTHER_FILTERS: &str = "filters of the scheduler";
 
 /// How much fits into a domain.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     pods: i64,
     slices: i64,
@@ -65,10 +68,6 @@ struct Search<'a> {
     affine: bool,
     /// Spread evenly where possible.
     evenly: bool,
-    /// The domain in which everything has to be.
-    within: Option<&'a [String]>,
-    /// A node that is out of the question.
-    without: Option<&'a str>,
     /// Steps of searches for balanced placements in this cycle.
     steps: &'a Cell<usize>,
 }
@@ -77,6 +76,7 @@ impl TasView<'_> {
     /// Places for a group: one podset, or a leader and its workers.
     pub(super) fn place_group<'r>(
         &self,
+        id: WorkloadId,
         tree: &FlavorTree,
         pod_sets: &[PodSet],
         group: &[&'r TasRequest],
@@ -93,8 +93,10 @@ impl TasView<'_> {
         let none = TopologyRequest::default();
         let request = ps.topology.as_ref().unwrap_or(&none);
         let (mut search, level) = self.search(tree, request, workers, leader)?;
-        search.within = limits.region(workers.index);
-        self.fill_leaves(&mut search, ps, workers, leader, taken, (empty, limits));
+        let wanted = Wanted { ps, workers, leader, empty, within: None, without: None };
+        self.fill_leaves(id, &mut search, &wanted, taken);
+        limits.region(workers.index).into_iter().for_each(|region| search.keep_within(region));
+        search.limit_leaves(limits, workers.index, leader.map(|l| l.index));
         search.fill_all();
         let (worker_places, leader_places) = search.run(level)?;
         let mut out = Vec::new();
@@ -116,9 +118,10 @@ impl TasView<'_> {
         (within, without): (Option<&[String]>, &str),
     ) -> Result<TopologyAssignment, String> {
         let (mut search, level) = self.search(tree, request, pods, None)?;
-        search.within = within;
-        search.without = Some(without);
-        self.fill_leaves(&mut search, ps, pods, None, taken, (false, &PlaceLimits::default()));
+        let without = Some(without);
+        let wanted = Wanted { ps, workers: pods, leader: None, empty: false, within, without };
+        let counted = self.count_leaves(tree, &wanted, taken);
+        self.fill(&mut search, &counted);
         search.fill_all();
         let (places, _) = search.run(level)?;
         Ok(search.assignment(places))
@@ -155,7 +158,7 @@ impl TasView<'_> {
         let unconstrained = request.unconstrained || workers.implied || request.slices_only();
         let search = Search {
             tree,
-            state: vec![State::default(); tree.domains.len()],
+            state: Vec::new(),
             excluded: Excluded::default(),
             count: i64::from(workers.count),
             leaders: i64::from(leader.is_some()),
@@ -168,81 +171,9 @@ impl TasView<'_> {
             least_free: unconstrained && self.state.config.gates.tas_profile_mixed,
             affine: self.state.config.gates.tas_preferred_affinity,
             evenly: self.state.config.gates.tas_balanced && request.required.is_none() && !unconstrained,
-            within: None,
-            without: None,
             steps: self.balanced_steps,
         };
         Ok((search, level))
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    fn fill_leaves(
-        &self,
-        search: &mut Search<'_>,
-        ps: &PodSet,
-        workers: &TasRequest,
-        leader: Option<&TasRequest>,
-        taken: &Map<String, Amounts>,
-        (empty, limits): (bool, &PlaceLimits),
-    ) {
-        let tree = search.tree;
-        let with_pod = |one: &Amounts| {
-            let mut all = one.clone();
-            if let Some(pods) = self.state.ids.find_resource("pods") {
-                add_times(&mut all, &vec![(pods, 1)], 1);
-            }
-            all
-        };
-        let one = with_pod(&workers.one);
-        let first = leader.map(|l| with_pod(&l.one));
-        // Of which resource how many nodes have too little.
-        let mut lacking: Vec<(ResourceId, usize)> = Vec::new();
-        for leaf in &tree.leaves {
-            search.excluded.nodes += 1;
-            if let Some(reason) = unsuitable(leaf, ps, &tree.tolerations) {
-                search.excluded.count(reason);
-                continue;
-            }
-            let elsewhere = search.within.is_some_and(|region| !lies_in(tree, leaf.domain, region));
-            let failed = search.without.is_some_and(|node| is_on(tree, leaf.domain, node));
-            if elsewhere || failed {
-                search.excluded.count("topologyDomain".into());
-                continue;
-            }
-            let held = if empty { [None; 2] } else { self.state.tas.held_in(leaf) };
-            let taken = if taken.is_empty() { None } else { taken.get(&leaf.id) };
-            let free = FreeIn { leaf, held, taken };
-            let state = &mut search.state[leaf.domain as usize];
-            if search.affine {
-                state.affinity = preference(leaf, ps);
-            }
-            state.pods = free.count(&one, None);
-            if state.pods == 0
-                && let Some(res) = free.lacks(&one, &self.state.ids)
-            {
-                match lacking.iter_mut().find(|(r, _)| *r == res) {
-                    Some((_, nodes)) => *nodes += 1,
-                    None => lacking.push((res, 1)),
-                }
-            }
-            let leads = |f: &&Amounts| {
-                leader.is_none_or(|l| limits.of(l.index, &leaf.id) > 0) && free.count(f, None) > 0
-            };
-            let first = first.as_ref().filter(leads);
-            state.leaders = i64::from(first.is_some());
-            state.pods_beside = if first.is_some() { free.count(&one, first) } else { state.pods };
-            if !limits.is_empty() {
-                let limit = limits.of(workers.index, &leaf.id);
-                if limit == 0 && state.pods > 0 {
-                    search.excluded.count(OTHER_FILTERS.into());
-                }
-                (state.pods, state.pods_beside) = (state.pods.min(limit), state.pods_beside.min(limit));
-            }
-        }
-        for (res, nodes) in lacking {
-            let name = self.state.ids.resource_name(res);
-            search.excluded.count_some(format!("resource {name:?}"), nodes);
-        }
     }
 }
 
@@ -278,6 +209,11 @@ fn inner_layers(
 impl Search<'_> {
     fn at(&self, d: DomainId) -> State {
         self.state[d as usize]
+    }
+
+    /// The place of a domain by its values among those of its level.
+    fn rank(&self, d: DomainId) -> u32 {
+        self.tree.domains[d as usize].rank
     }
 
     fn values(&self, d: DomainId) -> &[String] {

@@ -1,14 +1,14 @@
 //! What workloads ask of topologies, and how that meets flavor assignment.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use super::tree::FlavorTree;
-use super::{Amounts, PlaceLimits, domain_id};
+use super::{ALL_FLAVORS, Amounts, Charges, CountedLeaves, PlaceCharge, PlaceLimits, domain_id};
 use crate::Queueing;
 use crate::cycle::assign::{Assignment, PodSetFlavors};
 use crate::ids::{ClusterQueueId, FlavorId, Map, WorkloadId};
-use crate::model::{Delayed, PodSet, TopologyAssignment, TopologyRequest, Workload};
+use crate::model::{Admission, Delayed, PodSet, TopologyAssignment, TopologyRequest, Workload};
 use crate::rules::Group;
 use crate::state::WorkloadInfo;
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
@@ -32,17 +32,23 @@ pub(crate) struct TasRequest {
 pub(crate) type TasRequests = Vec<TasRequest>;
 
 /// Places found per podset index, or why there are none: the podset, its flavor, the text.
-pub(crate) type Places = Result<Vec<(usize, TopologyAssignment)>, (usize, FlavorId, String)>;
+pub(crate) type Places = Result<PlacesFound, (usize, FlavorId, String)>;
+
+/// Places per podset index.
+pub(crate) type PlacesFound = Vec<(usize, TopologyAssignment)>;
 
 /// Controllers of admission checks that put the placement off.
 const MULTI_KUEUE: &str = "kueue.x-k8s.io/multikueue";
 const PROVISIONING: &str = "kueue.x-k8s.io/provisioning-request";
 
-/// Stands for all flavors where a cycle charges places; no flavor has this number.
-pub(super) const ALL_FLAVORS: FlavorId = FlavorId(u32::MAX);
-
-/// Flavor, what one pod needs, values of the domain, pods there.
-pub(crate) type Place = (FlavorId, Amounts, Vec<String>, i32);
+/// Places of a podset.
+struct PlacesOf<'a> {
+    flavor: FlavorId,
+    /// What one pod needs.
+    one: Amounts,
+    /// Values of domains, and pods there.
+    domains: Vec<(&'a [String], i32)>,
+}
 
 impl TopologyRequest {
     /// Whether it asks for anything but a group.
@@ -66,15 +72,35 @@ pub(crate) struct TasView<'a> {
     pub(super) state: &'a Queueing,
     /// Steps that searches for balanced placements took in this cycle.
     pub(super) balanced_steps: &'a Cell<usize>,
+    /// What leaves take, as counted in this cycle.
+    pub(super) counted: &'a RefCell<CountedLeaves>,
 }
 
 impl<'a> TasView<'a> {
-    pub(crate) fn new(state: &'a Queueing, balanced_steps: &'a Cell<usize>) -> Self {
-        Self { state, balanced_steps }
+    pub(crate) fn new(
+        state: &'a Queueing,
+        balanced_steps: &'a Cell<usize>,
+        counted: &'a RefCell<CountedLeaves>,
+    ) -> Self {
+        Self { state, balanced_steps, counted }
     }
 
     fn wants_topology(&self, ps: &PodSet, cq: ClusterQueueId) -> bool {
         is_explicit(ps) || self.state.is_topology_only(cq)
+    }
+
+    /// Whether a topology names the nodes of a podset with these flavors.
+    pub(crate) fn is_placed_by_topology(
+        &self,
+        ps: &PodSet,
+        cq: ClusterQueueId,
+        admission: &Admission,
+    ) -> bool {
+        let has_tree = |name: &String| {
+            self.state.ids.find_flavor(name).is_some_and(|f| self.state.tas.trees.contains_key(&f))
+        };
+        let mut flavors = admission.assignments.iter().flat_map(|a| &a.flavors).map(|(_, name)| name);
+        self.state.config.gates.topology && self.wants_topology(ps, cq) && flavors.any(has_tree)
     }
 
     /// Why a podset and a flavor don't go together as to topology, if they don't.
@@ -201,18 +227,42 @@ impl<'a> TasView<'a> {
 
     /// Whether there are places now.
     pub(crate) fn tas_fits(&self, id: WorkloadId, _cq: ClusterQueueId, requests: &TasRequests) -> bool {
-        requests.is_empty() || self.find_places(id, requests, false, &PlaceLimits::default()).is_ok()
+        let find = || self.find_places(id, requests, false, &PlaceLimits::default());
+        let fits = requests.is_empty() || (self.may_fit(id, requests) && find().is_ok());
+        debug_assert!(fits || find().is_err(), "places beyond the number of pods that leaves take");
+        fits
+    }
+
+    /// Whether there may be places now, by the number of pods: a search for victims asks after each of them.
+    fn may_fit(&self, id: WorkloadId, requests: &TasRequests) -> bool {
+        let ([r], Some(wl)) = (&requests[..], self.state.wl(id)) else { return true };
+        let (Some(tree), Ok(pod_sets)) =
+            (self.state.tas.trees.get(&r.flavor), pod_sets_with_updates(&wl.obj, requests))
+        else {
+            return true;
+        };
+        let Some(ps) = pod_sets.get(r.index) else { return true };
+        if r.before.is_some() || !wl.obj.status.unhealthy_nodes.is_empty() {
+            return true;
+        }
+        let request = ps.topology.as_ref();
+        let required = request.and_then(|t| t.required.as_ref()).and_then(|level| tree.level(level));
+        // Kueue places whole slices.
+        let size = request.and_then(|t| t.slices.first()).map_or(1, |(_, size)| (*size).max(1));
+        let pods = i64::from(r.count / size * size);
+        self.may_take(id, tree, (ps, r), (required, pods))
     }
 
     /// Whether nodes that flavors share have capacity for what is admitted on all of them in this cycle. Kueue
     /// doesn't look, and can give a node out twice.
     pub(crate) fn shared_nodes_fit(&self, id: WorkloadId, a: Option<&Assignment>) -> bool {
-        self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
-            let Some(tree) = self.state.tas.trees.get(&flavor).filter(|t| t.by_node) else { return true };
-            let name = domain_id(&values);
-            let Some(leaf) = tree.leaf(&name) else { return false };
-            let free_capacity = self.state.tas.available_after_admissions(leaf);
-            super::place::count_in(&one, &free_capacity, &self.state.ids).0 >= i64::from(count)
+        self.places_of(id, a).iter().all(|of| {
+            let Some(tree) = self.state.tas.trees.get(&of.flavor).filter(|t| t.by_node) else { return true };
+            of.domains.iter().all(|(values, count)| {
+                let Some(leaf) = tree.leaf_at(values) else { return false };
+                let held = self.state.tas.held_after_admissions(leaf);
+                super::place::fits_beside(leaf, held, &of.one) >= i64::from(*count)
+            })
         })
     }
 
@@ -223,16 +273,34 @@ impl<'a> TasView<'a> {
         _cq: ClusterQueueId,
         a: Option<&Assignment>,
     ) -> bool {
-        self.places_of(id, a).into_iter().all(|(flavor, one, values, count)| {
-            let Some(tree) = self.state.tas.trees.get(&flavor) else { return false };
-            let name = domain_id(&values);
-            let Some(leaf) = tree.leaf(&name) else { return false };
-            let free_capacity = self.state.tas.free_capacity(leaf);
-            super::place::count_in(&one, &free_capacity, &self.state.ids).0 >= i64::from(count)
+        self.places_of(id, a).iter().all(|of| {
+            let Some(tree) = self.state.tas.trees.get(&of.flavor) else { return false };
+            of.domains.iter().all(|(values, count)| {
+                let Some(leaf) = tree.leaf_at(values) else { return false };
+                super::place::fits_beside(leaf, self.state.tas.held_in(leaf), &of.one) >= i64::from(*count)
+            })
         })
     }
 
-    pub(crate) fn places_of(&self, id: WorkloadId, a: Option<&Assignment>) -> Vec<Place> {
+    /// The places of an assignment as they are charged, for the flavor and for all flavors on the node.
+    pub(crate) fn charges_of(&self, id: WorkloadId, a: Option<&Assignment>) -> Charges {
+        let mut charges = Charges::default();
+        for (pod_set, of) in self.places_of(id, a).into_iter().enumerate() {
+            charges.pod_sets.push(of.one);
+            let Some(tree) = self.state.tas.trees.get(&of.flavor) else { continue };
+            let slot = |flavor, values| self.state.tas.slot_at(tree, Some(flavor), values);
+            charges.places.extend(of.domains.into_iter().map(|(values, count)| PlaceCharge {
+                pod_set,
+                own: slot(of.flavor, values),
+                all_flavors: tree.by_node.then(|| slot(ALL_FLAVORS, values)),
+                count,
+            }));
+        }
+        charges
+    }
+
+    /// The places of an assignment beyond those that its workload has, by podset.
+    fn places_of<'s>(&'s self, id: WorkloadId, a: Option<&'s Assignment>) -> Vec<PlacesOf<'s>> {
         let (Some(a), Some(wl)) = (a, self.state.wl(id)) else { return Vec::new() };
         let mut out = Vec::new();
         for ps in &a.pod_sets {
@@ -241,13 +309,12 @@ impl<'a> TasView<'a> {
             // What it holds already is charged, or what the slice holds that it replaces.
             let held = wl.quota().and_then(|_| wl.placement_of(&ps.name));
             let held = held.or_else(|| self.placement_before(id, a, &ps.name));
-            for (values, n) in &t.domains {
+            let more = |(values, n): &'s (Vec<String>, i32)| {
                 let before = held.and_then(|h| h.domains.iter().find(|(v, _)| v == values));
                 let more = n.saturating_sub(before.map_or(0, |(_, b)| *b));
-                if more > 0 {
-                    out.push((flavor, one.clone(), values.clone(), more));
-                }
-            }
+                (more > 0).then_some((values.as_slice(), more))
+            };
+            out.push(PlacesOf { flavor, one, domains: t.domains.iter().filter_map(more).collect() });
         }
         out
     }
@@ -279,14 +346,18 @@ impl<'a> TasView<'a> {
                     continue;
                 }
                 if group.iter().any(|r| r.before.is_some()) {
-                    let places = self.place_slice(tree, &pod_sets, &group, taken, (empty, limits));
+                    let places = self.place_slice(id, tree, &pod_sets, &group, taken, (empty, limits));
                     found.extend(places.map_err(|text| (group[0].index, flavor, text))?);
                     continue;
                 }
-                let places = self.place_group(tree, &pod_sets, &group, taken, (empty, limits));
+                let places = self.place_group(id, tree, &pod_sets, &group, taken, (empty, limits));
                 let places = places.map_err(|text| (group[0].index, flavor, text))?;
+                // Nothing comes after the only group.
+                let others = requests.len() > group.len();
                 for (r, t) in places {
-                    self.add_taken(taken, &r.one, &t);
+                    if others {
+                        self.add_taken(taken, &r.one, &t);
+                    }
                     found.push((r.index, t));
                 }
             }
@@ -300,7 +371,7 @@ impl<'a> TasView<'a> {
             let sum = taken.entry(domain_id(values)).or_default();
             super::add_times(sum, one, i64::from(*count));
             if let Some(pods) = self.state.ids.find_resource("pods") {
-                super::add_times(sum, &vec![(pods, 1)], i64::from(*count));
+                super::add_times(sum, &[(pods, 1)], i64::from(*count));
             }
         }
     }
@@ -337,7 +408,7 @@ impl<'a> TasView<'a> {
 }
 
 /// The podsets as ready admission checks want them.
-fn pod_sets_with_updates<'a>(
+pub(super) fn pod_sets_with_updates<'a>(
     wl: &'a Workload,
     requests: &TasRequests,
 ) -> Result<Cow<'a, [PodSet]>, (usize, FlavorId, String)> {

@@ -52,6 +52,7 @@ impl<'a> TasView<'a> {
     /// of its pods have ended is not known here.
     pub(super) fn place_slice(
         &self,
+        id: WorkloadId,
         tree: &FlavorTree,
         pod_sets: &[PodSet],
         group: &[&TasRequest],
@@ -78,7 +79,7 @@ impl<'a> TasView<'a> {
         let more = |r: &TasRequest| TasRequest { count: r.count - before(r), before: None, ..r.clone() };
         let more: Vec<TasRequest> = group.iter().map(|r| more(r)).filter(|r| r.count > 0).collect();
         let more: Vec<&TasRequest> = more.iter().collect();
-        let placed = self.place_group(tree, pod_sets, &more, taken, (empty, limits))?;
+        let placed = self.place_group(id, tree, pod_sets, &more, taken, (empty, limits))?;
         let mut found = Vec::new();
         for r in group {
             let new = placed.iter().find(|(of, _)| of.index == r.index).map(|(_, t)| t);

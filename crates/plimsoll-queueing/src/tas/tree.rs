@@ -21,7 +21,10 @@ pub(super) fn sort_domains(domains: &mut [DomainId], order: &dyn Fn(DomainId, Do
 pub(super) struct Domain {
     /// Values of the levels from the coarsest to its own.
     pub(super) values: Vec<String>,
+    /// Its place by those among all domains of its level.
+    pub(super) rank: u32,
     pub(super) children: Vec<DomainId>,
+    pub(super) parent: Option<DomainId>,
     /// For a leaf: number of its [`Leaf`].
     pub(super) leaf: Option<u32>,
 }
@@ -64,6 +67,9 @@ pub(super) struct FlavorTree {
     /// Names of its nodes.
     pub(super) members: BTreeSet<String>,
     by_id: Map<String, u32>,
+    /// Where the lowest level is the node.
+    by_node_name: Map<String, u32>,
+    by_slot: Map<u32, u32>,
     by_values: Map<Vec<String>, DomainId>,
 }
 
@@ -81,6 +87,8 @@ impl FlavorTree {
             leaves: Vec::new(),
             members: BTreeSet::new(),
             by_id: Map::default(),
+            by_node_name: Map::default(),
+            by_slot: Map::default(),
             by_values: Map::default(),
         }
     }
@@ -101,6 +109,9 @@ impl FlavorTree {
         let domain = self.domain(&values);
         self.domains[domain as usize].leaf = Some(index32(self.leaves.len()));
         let node = self.by_node.then_some(keep);
+        if let Some(node) = &node {
+            self.by_node_name.insert(node.name.clone(), index32(self.leaves.len()));
+        }
         self.by_id.insert(id.clone(), index32(self.leaves.len()));
         self.leaves.push(Leaf {
             domain,
@@ -119,12 +130,19 @@ impl FlavorTree {
             return d;
         }
         let id = index32(self.domains.len());
-        self.domains.push(Domain { values: values.to_vec(), children: Vec::new(), leaf: None });
+        self.domains.push(Domain {
+            values: values.to_vec(),
+            rank: 0,
+            children: Vec::new(),
+            parent: None,
+            leaf: None,
+        });
         self.by_values.insert(values.to_vec(), id);
         self.per_level[level].push(id);
         if level > 0 {
             let parent = self.domain(&values[..level]);
             self.domains[parent as usize].children.push(id);
+            self.domains[id as usize].parent = Some(parent);
         }
         id
     }
@@ -137,6 +155,27 @@ impl FlavorTree {
         };
         self.per_level.iter_mut().for_each(by_values);
         self.domains.iter_mut().map(|d| &mut d.children).for_each(by_values);
+        for domains in &self.per_level {
+            for (rank, domain) in domains.iter().enumerate() {
+                self.domains[*domain as usize].rank = index32(rank);
+            }
+        }
+    }
+
+    /// The domain with these values, if there is one.
+    pub(super) fn domain_of(&self, values: &[String]) -> Option<DomainId> {
+        self.by_values.get(values).copied()
+    }
+
+    /// The domain of a level in which a domain lies.
+    pub(super) fn ancestor(&self, domain: DomainId, level: usize) -> DomainId {
+        let mut at = domain;
+        while let Domain { parent: Some(parent), values, .. } = &self.domains[at as usize]
+            && values.len() > level + 1
+        {
+            at = *parent;
+        }
+        at
     }
 
     /// Name of the leaf a node belongs to, if it has all level labels.
@@ -149,6 +188,31 @@ impl FlavorTree {
     /// The leaf of this name.
     pub(super) fn leaf(&self, id: &str) -> Option<&Leaf> {
         self.leaves.get(*self.by_id.get(id)? as usize)
+    }
+
+    /// The leaf with these values, all or those of the lowest level.
+    pub(super) fn leaf_at(&self, values: &[String]) -> Option<&Leaf> {
+        match values {
+            [only] => self.leaf(only),
+            _ => self.leaf(&super::domain_id(values)),
+        }
+    }
+
+    /// Notes the slots of the leaves.
+    pub(super) fn index_slots(&mut self) {
+        let slots =
+            |(i, leaf): (usize, &Leaf)| leaf.slots.into_iter().flatten().map(move |slot| (slot, index32(i)));
+        self.by_slot = self.leaves.iter().enumerate().flat_map(slots).collect();
+    }
+
+    /// The number of the leaf in which a slot has what workloads hold.
+    pub(super) fn leaf_of_slot(&self, slot: u32) -> Option<usize> {
+        self.by_slot.get(&slot).map(|leaf| *leaf as usize)
+    }
+
+    /// The leaf that is the node of this name.
+    pub(super) fn leaf_of_node(&self, name: &str) -> Option<&Leaf> {
+        self.leaves.get(*self.by_node_name.get(name)? as usize)
     }
 
     /// The same, to be changed.

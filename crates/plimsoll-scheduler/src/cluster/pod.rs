@@ -184,7 +184,7 @@ impl Shapes {
     fn acquire_spec(&mut self, spec: &PodSpec, strings: &mut Interner) -> SpecId {
         let hash = self.hasher.hash_one(spec);
         let specs = &mut self.specs;
-        if let Some(id) = self.spec_table.find(hash, |i| specs[*i].row.source == *spec).copied() {
+        if let Some(id) = self.spec_table.find(hash, |i| *specs[*i].row.source == *spec).copied() {
             specs[id].refs += 1;
             return id;
         }
@@ -206,6 +206,25 @@ impl Shapes {
         }
         self.specs.remove(id);
         self.freed_specs.push(id);
+    }
+
+    /// A shape for pods like those of another one that also select nodes by these labels. It isn't found by content: pods
+    /// with places in a topology differ in nothing else, and to parse and hash the spec of each takes longer than to place it.
+    pub fn selecting(&mut self, like: ShapeId, labels: &[(Sym, Sym)]) -> ShapeId {
+        let like = Arc::clone(&self.shapes[like].row);
+        let mut spec = Spec::clone(&like.spec);
+        let mut selector = std::mem::take(&mut spec.node_selector).into_vec();
+        for (key, value) in labels {
+            match selector.iter_mut().find(|(k, _)| k == key) {
+                Some((_, own)) => *own = *value,
+                None => selector.push((*key, *value)),
+            }
+        }
+        spec.node_selector = selector.into();
+        let spec = Arc::new(spec);
+        let spec_id = self.specs.insert(Counted { row: Arc::clone(&spec), refs: 1, hash: 0 });
+        let row = Shape { namespace: like.namespace, labels: like.labels.clone(), spec, spec_id };
+        self.shapes.insert(Counted { row: Arc::new(row), refs: 1, hash: 0 })
     }
 
     /// A shape in use, counted once more.

@@ -9,6 +9,7 @@ use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 use plimsoll_state::model::{
     self, PodSpec, TaintEffect, TolerationOperator, UnsatisfiableAction, VolumeSource,
 };
+use std::sync::Arc;
 
 /// A toleration over interned strings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -174,8 +175,9 @@ pub fn preferred_nodes(
 /// A pod spec, ready for use.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The spec it was made from, without node name and gates.
-    pub source: PodSpec,
+    /// The spec it was made from, without node name and gates. What [`Shapes::selecting`](super::Shapes::selecting) adds is in
+    /// `node_selector` alone.
+    pub source: Arc<PodSpec>,
     /// Profile.
     pub scheduler: Sym,
     /// Priority.
@@ -248,7 +250,7 @@ impl Spec {
             images,
             container_images,
             features: super::features::required(&source),
-            source,
+            source: Arc::new(source),
         }
     }
 

@@ -26,7 +26,7 @@ impl Cycle<'_> {
 
     /// Whether there are places now that pass all filters.
     pub(super) fn has_places(&mut self, id: WorkloadId, needed: &NodesNeeded, tas: &TasRequests) -> bool {
-        let found = self.search_places(id, tas, &needed.admission, Start::default()).1;
+        let found = self.search_places(id, tas, &needed.admission, &mut Start::default()).1;
         found.is_ok_and(|(_, run)| {
             self.end_dry_runs(&[run]);
             true
@@ -38,7 +38,7 @@ impl Cycle<'_> {
         let Some(needed) = need.nodes.as_ref().filter(|_| self.nodes.is_some()) else { return true };
         let before = self.node_search.run.take();
         self.end_dry_runs(before.as_slice());
-        let found = self.search_places(need.id, &need.tas, &needed.admission, Start::default()).1;
+        let found = self.search_places(need.id, &need.tas, &needed.admission, &mut Start::default()).1;
         self.node_search.lacked |= found.is_err();
         let Ok((places, run)) = found else { return false };
         (self.node_search.run, self.node_search.places) = (Some(run), places);

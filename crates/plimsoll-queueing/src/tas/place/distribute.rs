@@ -117,7 +117,7 @@ impl Search<'_> {
                 .then_with(|| y.affinity.cmp(&x.affinity))
                 .then_with(|| self.by_capacity(x.slices_beside, y.slices_beside))
                 .then_with(|| x.pods_beside.cmp(&y.pods_beside))
-                .then_with(|| self.values(a).cmp(self.values(b)))
+                .then_with(|| self.rank(a).cmp(&self.rank(b)))
         });
         domains
     }
@@ -129,7 +129,7 @@ impl Search<'_> {
                 .cmp(&x.affinity)
                 .then_with(|| self.by_capacity(x.slices, y.slices))
                 .then_with(|| x.pods.cmp(&y.pods))
-                .then_with(|| self.values(a).cmp(self.values(b)))
+                .then_with(|| self.rank(a).cmp(&self.rank(b)))
         });
         domains
     }
@@ -181,7 +181,7 @@ impl Search<'_> {
     pub(super) fn assignment(&self, places: Vec<(DomainId, i64)>) -> TopologyAssignment {
         let from = if self.tree.by_node { self.tree.levels.len() - 1 } else { 0 };
         let mut places: Vec<(DomainId, i64)> = places.into_iter().filter(|(_, n)| *n > 0).collect();
-        places.sort_by(|a, b| self.values(a.0).cmp(self.values(b.0)));
+        places.sort_by_key(|p| self.rank(p.0));
         let domains = places
             .into_iter()
             .map(|(d, n)| (self.values(d)[from..].to_vec(), i32::try_from(n).unwrap_or(i32::MAX)))

@@ -9,18 +9,6 @@ use crate::tas::tree::Leaf;
 use crate::tas::{Amounts, amount_of};
 use plimsoll_state::model::{Taint, TaintEffect, Toleration};
 
-/// How often `one` fits into `free_capacity`, and the name of the resource that limits it.
-pub(in crate::tas) fn count_in<'a>(one: &Amounts, free_capacity: &Amounts, ids: &'a Ids) -> (i64, &'a str) {
-    let mut best: Option<(i64, &str)> = None;
-    for &(res, need) in one {
-        let count = if need == 0 { MANY } else { (amount_of(free_capacity, res) / need).clamp(0, MANY) };
-        if best.is_none_or(|(b, name)| count < b || (count == b && ids.resource_name(res) < name)) {
-            best = Some((count, ids.resource_name(res)));
-        }
-    }
-    best.unwrap_or((0, ""))
-}
-
 /// What is free in a leaf, read where it is kept: a search looks at every leaf.
 pub(super) struct FreeIn<'a> {
     pub(super) leaf: &'a Leaf,
@@ -56,8 +44,13 @@ impl FreeIn<'_> {
     }
 }
 
+/// How often `one` fits into a leaf beside what workloads hold there.
+pub(in crate::tas) fn fits_beside(leaf: &Leaf, held: [Option<&Amounts>; 2], one: &Amounts) -> i64 {
+    FreeIn { leaf, held, taken: None }.count(one, None)
+}
+
 /// Why nodes can't be used.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Excluded {
     pub(super) nodes: usize,
     reasons: BTreeMap<String, usize>,
