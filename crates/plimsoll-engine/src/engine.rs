@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use plimsoll_queueing::{Forecast, NodeReservations, Queueing, Workload};
 use plimsoll_scheduler::Scheduler;
-use plimsoll_state::model::{Pod, Protection, WorkloadKey};
+use plimsoll_state::model::{Node, Pod, Protection, WorkloadKey};
 use plimsoll_state::reservation::{DryRunFailure, DryRunId, PodsAt, ReservedNode};
 use plimsoll_state::{ObjectEvent, Time};
 
@@ -69,6 +69,10 @@ impl NodeReservations for Reservations<'_> {
 
     fn unusable_nodes(&mut self, now: Time, pod: &Pod, alone: bool) -> Vec<String> {
         self.0.unusable_nodes(now, pod, alone)
+    }
+
+    fn fits_new_node(&mut self, now: Time, pod: &Pod, node: &Node) -> Result<(), String> {
+        self.0.fits_new_node(now, pod, node)
     }
 
     fn lift(&mut self, run: DryRunId) {
@@ -198,6 +202,7 @@ impl Engine {
             if let Some(nodes) = &mut nodes {
                 queueing.sync_node_reservations(nodes);
                 queueing.rebuild_node_reservations(now, nodes);
+                queueing.reserve_nodes_of_checked(now, nodes);
             }
             let nodes = nodes.as_mut().map(|n| n as &mut dyn NodeReservations);
             queueing.decide_with(now, nodes, &mut |a| actions.push(Action::Queueing(a)));

@@ -1,8 +1,10 @@
 //! Joint admission as a whole.
 
+mod checked;
 mod claims;
 mod equal;
 mod flavors;
+mod generated_claims;
 mod least_victims;
 mod overtaking;
 mod preemption;

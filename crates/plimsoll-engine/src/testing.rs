@@ -36,6 +36,8 @@ pub(crate) struct Fixture {
     /// Pods that are not created when their workload is admitted.
     pub(crate) late: BTreeSet<String>,
     pub(crate) stuck: Vec<String>,
+    /// Pods for which something is to be written before they are bound.
+    pub(crate) prepared: Vec<String>,
     /// Workloads that were preempted, in this order, and for which workload each.
     pub(crate) preempted: Vec<String>,
     pub(crate) preempted_by: Vec<String>,
@@ -110,6 +112,7 @@ impl Fixture {
             bound: BTreeSet::new(),
             late: BTreeSet::new(),
             stuck: Vec::new(),
+            prepared: Vec::new(),
             preempted: Vec::new(),
             preempted_by: Vec::new(),
             lingers: false,
@@ -125,10 +128,16 @@ impl Fixture {
 
     /// A cluster autoscaler adds nodes of this flavor.
     pub(crate) fn autoscale(&mut self, flavor: &str) {
+        self.autoscale_with(flavor, None);
+    }
+
+    /// The same, and what they look like.
+    pub(crate) fn autoscale_with(&mut self, flavor: &str, new_node: Option<Node>) {
         let flavor = plimsoll_queueing::ResourceFlavor {
             name: flavor.to_owned(),
             node_labels: [("flavor".to_owned(), flavor.to_owned())].into_iter().collect(),
             autoscaled: true,
+            new_node: new_node.map(Box::new),
             ..Default::default()
         };
         self.events.push(Event::Queueing(plimsoll_queueing::Event::ResourceFlavorUpsert(Box::new(flavor))));
@@ -432,6 +441,7 @@ impl Fixture {
                     self.events.push(Event::Object(ObjectEvent::PodUpsert(Box::new(p.clone()))));
                 }
             }
+            Action::Scheduler(plimsoll_scheduler::Action::Prepare { pod, .. }) => self.prepared.push(pod.uid),
             Action::Scheduler(plimsoll_scheduler::Action::Unschedulable { pod, .. }) => {
                 self.stuck.push(pod.uid);
             }

@@ -5,6 +5,7 @@
 //! needs. Its result is a [`Plan`]: the simulation is undone before the plan is committed.
 
 pub(crate) mod assign;
+mod checked;
 mod claim_order;
 mod claim_plans;
 mod claimants;
@@ -15,6 +16,7 @@ mod entry;
 mod forecast;
 mod joint;
 mod migrate;
+mod new_nodes;
 mod nominate;
 mod order;
 mod overtake;

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use plimsoll_state::Time;
-use plimsoll_state::model::{Pod, Protection};
+use plimsoll_state::model::{Node, Pod, Protection};
 use plimsoll_state::reservation::{DryRunFailure, DryRunId, PodsAt, ReservedNode};
 
+use crate::conditions::Edit;
 use crate::model::WorkloadKey;
+use crate::{cond, reserved_nodes};
 
 /// Reservations of nodes for the pods of a workload (joint admission). The engine implements it with the scheduler;
 /// without joint admission there is none, and a workload is admitted by quota alone.
@@ -43,6 +45,12 @@ pub trait NodeReservations {
     /// The nodes, by name, that don't take one such pod by all filters, now or once all other workloads have left (`alone`). Where
     /// that depends on the pods beside it, there are none.
     fn unusable_nodes(&mut self, now: Time, pod: &Pod, alone: bool) -> Vec<String>;
+
+    /// Whether a pod would fit on a new node like this one.
+    ///
+    /// # Errors
+    /// Why not.
+    fn fits_new_node(&mut self, now: Time, pod: &Pod, node: &Node) -> Result<(), String>;
 
     /// Takes the pods of a dry run off their nodes, to restore it later.
     fn lift(&mut self, run: DryRunId);
@@ -136,6 +144,18 @@ pub(crate) enum NodesDecision {
     Reserved(Vec<ReservedNode>),
     /// Nodes decide nothing, for a reason of the condition `plimsoll.dev/NodesReserved`, and its message.
     QuotaAlone(&'static str, String),
+}
+
+impl NodesDecision {
+    /// Writes the condition `plimsoll.dev/NodesReserved`.
+    pub(crate) fn write(&self, edit: &mut Edit<'_>) {
+        match self {
+            Self::Reserved(places) => {
+                edit.set(cond::NODES_RESERVED, true, "NodesReserved", &reserved_nodes::text(places))
+            }
+            Self::QuotaAlone(reason, message) => edit.set(cond::NODES_RESERVED, false, reason, message),
+        };
+    }
 }
 
 /// The implementation that a cycle was given.

@@ -10,7 +10,7 @@ pub use workload::{
 };
 
 pub use plimsoll_state::model::WorkloadKey;
-use plimsoll_state::model::{LabelSelector, Resources, StringMap, Taint, Toleration};
+use plimsoll_state::model::{LabelSelector, Node, Resources, StringMap, Taint, Toleration};
 use plimsoll_state::time::Time;
 
 /// Whether a queue takes and keeps workloads.
@@ -232,6 +232,9 @@ pub struct ResourceFlavor {
     pub labels: StringMap,
     /// Whether a cluster autoscaler adds nodes of it for pods that have none (annotation `plimsoll.dev/autoscaled`).
     pub autoscaled: bool,
+    /// A node as the autoscaler adds them, with labels and taints of the flavor (annotation `plimsoll.dev/node-template`); `None`:
+    /// it is not known what they look like.
+    pub new_node: Option<Box<Node>>,
 }
 
 /// A LimitRange.

@@ -125,7 +125,7 @@ pub(crate) fn looks_at_pods(spec: &PodSpec) -> bool {
 
 /// Whether the pods use volumes that names of their namespace stand for.
 pub(crate) fn has_namespaced_volumes(spec: &PodSpec) -> bool {
-    spec.volumes.iter().any(|v| matches!(v.source, VolumeSource::Claim { .. } | VolumeSource::Ephemeral))
+    spec.volumes.iter().any(|v| matches!(v.source, VolumeSource::Claim { .. } | VolumeSource::Ephemeral(_)))
         || !spec.resource_claims.is_empty()
 }
 

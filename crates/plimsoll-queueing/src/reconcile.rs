@@ -96,6 +96,7 @@ impl Queueing {
             if why.is_none() && before == Phase::Pending && !explicit && untold(&wl.obj.status) {
                 return;
             }
+            let nodes = self.joint.decided.remove(&id);
             let mut events = self.admitted_events(id, now);
             events
                 .extend(why.as_ref().and_then(|(reason, message)| self.held_back_event(id, reason, message)));
@@ -105,6 +106,9 @@ impl Queueing {
                     e.unset_reservation(explicit, &reason, &message);
                 }
                 None => {
+                    if let Some(nodes) = nodes.filter(|_| before == Phase::Reserved) {
+                        nodes.write(e);
+                    }
                     e.sync_admitted(explicit);
                 }
             });

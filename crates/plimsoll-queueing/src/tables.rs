@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::bounded::Again;
 use super::cycle::{FailedDryRuns, NodeClaims};
 use super::ids::{ClusterQueueId, FlavorId, LocalQueueId, Map, WorkloadId};
+use super::joint::NodesDecision;
 use super::model::{AdmissionCheck, Cohort, LimitRange, ResourceFlavor, Topology, WorkloadKey};
 use super::state::WorkloadInfo;
 use plimsoll_state::model::{Resources, StringMap};
@@ -201,6 +202,10 @@ pub(crate) struct JointAdmission {
     pub(crate) awaiting_pods: BTreeSet<ClusterQueueId>,
     /// Workloads whose status says that nodes were reserved for them, by a process before this one.
     pub(crate) recorded: BTreeSet<WorkloadId>,
+    /// Workloads whose admission checks may have become ready, so that nodes are looked for.
+    pub(crate) checked: BTreeSet<WorkloadId>,
+    /// What was decided of the nodes of these; it is written with their admission.
+    pub(crate) decided: BTreeMap<WorkloadId, NodesDecision>,
     /// Workloads that have lost their quota since nodes were reserved for their pods.
     pub(crate) no_longer_admitted: Vec<WorkloadKey>,
     /// How often something changed that victims depend on: quotas, policies, what holds quota, budgets.

@@ -2,14 +2,18 @@
 //! those before it. A dry run is lifted and restored in the time that its own pods take, and becomes the reservation of the
 //! workload when that is admitted.
 
+mod new_nodes;
 mod places;
 #[cfg(test)]
 mod places_tests;
 
-use super::Scheduler;
+use super::cluster::objects::Assumed;
+use super::cluster::to_come::has_generated_claims;
 use super::cluster::{NodeId, Pod, PodId};
+use super::framework::AssumedPod;
 use super::node_reservations::Placeholder;
 use super::plugins::inter_pod_affinity::REASON_EXISTING;
+use super::{PreBindWork, Scheduler};
 use plimsoll_state::model::{self, WorkloadKey};
 use plimsoll_state::reservation::{DryRunFailure, DryRunId};
 use plimsoll_state::time::Time;
@@ -68,6 +72,7 @@ impl Scheduler {
             };
             match found {
                 Ok(node) => {
+                    self.hold(id, node, profile);
                     self.cluster.place(id, node);
                     rows.push((node, Placeholder { row: id, pod_set: Arc::clone(&pod_set) }));
                     last = Some(id);
@@ -107,11 +112,32 @@ impl Scheduler {
         let id =
             self.cluster.insert_pod(Pod::new(&format!("reservation-{}", self.placeholders), name, shape));
         self.cluster.sources.set_pod(id, pod);
+        if has_generated_claims(&pod.spec) {
+            self.cluster.generate_claims(id, pod);
+        }
         let profile = self.profile_of(id).filter(|_| !self.is_extended(id));
         if profile.is_none() {
             self.cluster.remove_pod(id);
         }
         Some((id, profile?))
+    }
+
+    /// Notes what a placeholder will take on a node besides its capacity, of claims that will be made for its pod.
+    pub(super) fn hold(&mut self, id: PodId, node: NodeId, profile: usize) {
+        if !self.cluster.to_come.contains_key(&id) {
+            return;
+        }
+        let (Some(runner), Some(state)) = (self.runners.get(profile), self.passes_on(id, node, profile))
+        else {
+            return;
+        };
+        let pod = AssumedPod { cluster: &self.cluster, state: &state, pod: id, node, measured: false };
+        let PreBindWork { devices, bindings, .. } = runner.hold(&pod);
+        let strings = &mut self.cluster.strings;
+        let devices =
+            devices.into_iter().map(|g| ((strings.intern(&g.namespace), g.name), g.devices)).collect();
+        let volumes = bindings.into_iter().map(|(claim, volume)| (claim, Assumed::Volume(volume))).collect();
+        self.cluster.hold(id, devices, volumes);
     }
 
     /// Takes the pods of a dry run off their nodes, to restore it later.
@@ -137,6 +163,9 @@ impl Scheduler {
             let exists = self.cluster.nodes.get(node).is_some_and(|n| n.exists);
             let profile = self.profile_of(row).filter(|_| exists);
             if profile.is_some_and(|p| !checked || self.passes_on(row, node, p).is_some()) {
+                if let Some(profile) = profile.filter(|_| checked) {
+                    self.hold(row, node, profile);
+                }
                 self.cluster.place(row, node);
                 kept.push((node, placeholder));
             } else {

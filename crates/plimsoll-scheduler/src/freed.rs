@@ -62,7 +62,9 @@ impl Scheduler {
         pods.iter().filter(|(_, count)| *count > 0).any(|(pod, _)| {
             let Some((row, profile)) = self.placeholder(pod, "", None) else { return true };
             let spec = &self.cluster.shape(row).spec;
-            let local = !spec.depends_on_pods() && spec.source.volumes.is_empty();
+            let source = &spec.source;
+            let local =
+                !spec.depends_on_pods() && source.volumes.is_empty() && source.resource_claims.is_empty();
             let fits = |node: NodeId| {
                 self.cluster.nodes.get(node).is_some_and(|n| n.exists)
                     && self.passes_on(row, node, profile).is_some()

@@ -81,6 +81,12 @@ impl Scheduler {
                 self.object_changed(EventResource::CsiStorageCapacity, pair, ObjectChange::Capacity);
             }
             ClusterObject::DeviceClaim(raw) => self.device_claim(raw),
+            ClusterObject::DeviceClaimTemplate(raw) => {
+                let key = (self.cluster.strings.intern(&raw.namespace), raw.name.clone());
+                self.cluster.objects.devices.templates.insert(key, Arc::new(raw.clone()));
+                // No pod that exists waits for it, but workloads may.
+                self.capacity_freed(None);
+            }
             ClusterObject::DeviceSlice(raw) => {
                 let pair = self.cluster.objects.devices.put_slice(raw, &mut self.cluster.strings);
                 self.object_changed(EventResource::ResourceSlice, pair, ObjectChange::DeviceSlice);
@@ -168,7 +174,13 @@ impl Scheduler {
             }
             ClusterObjectKind::DeviceClaim => {
                 let old = o.devices.remove_claim(space, name);
+                if old.as_ref().is_some_and(|claim| claim.raw.allocation.is_some()) {
+                    self.capacity_freed(None);
+                }
                 self.object_deleted(EventResource::ResourceClaim, old, ObjectChange::DeviceClaim);
+            }
+            ClusterObjectKind::DeviceClaimTemplate => {
+                o.devices.templates.remove(&(space, name.clone()));
             }
             ClusterObjectKind::DeviceSlice => {
                 let old = o.devices.remove_slice(name);
@@ -283,6 +295,7 @@ pub(super) fn object_pair(
             Some(v.clone())
         })),
         ClusterObject::Namespace { .. }
+        | ClusterObject::DeviceClaimTemplate(_)
         | ClusterObject::Service { .. }
         | ClusterObject::Workload { .. }
         | ClusterObject::Budget { .. } => return None,

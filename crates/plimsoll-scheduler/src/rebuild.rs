@@ -104,6 +104,7 @@ impl Scheduler {
             }
             let Some((row, profile)) = self.placeholder(pod, &name, last) else { return };
             if self.passes_on(row, node, profile).is_some() {
+                self.hold(row, node, profile);
                 self.cluster.place(row, node);
                 found.push((node, Placeholder { row, pod_set: Arc::clone(&pod_set) }));
                 (last, placed) = (Some(row), placed + 1);

@@ -194,6 +194,13 @@ impl Runner {
         Ok(writers)
     }
 
+    /// What the plugins at Reserve would give to a pod that does not exist yet.
+    pub fn hold(&self, pod: &AssumedPod<'_>) -> PreBindWork {
+        let mut work = PreBindWork::default();
+        self.reserve.iter().for_each(|i| self.plugins[*i].plugin.hold(pod, &mut work));
+        work
+    }
+
     /// Runs Unreserve (upstream `RunReservePluginsUnreserve`): all plugins, the last one first.
     pub fn run_unreserve_plugins(&self, meter: &impl Meter, pod: &AssumedPod<'_>, waiting: &mut WaitingPods) {
         for made in self.reserve.iter().rev().map(|i| &self.plugins[*i]) {

@@ -355,6 +355,7 @@ pub(super) fn volume_world() -> Vec<Event> {
         provisioner: "kubernetes.io/no-provisioner".into(),
         binding_mode: Some(model::BindingMode::WaitForFirstConsumer),
         allowed_topologies: Vec::new(),
+        default: false,
     };
     let volume = model::PersistentVolume {
         name: "pv".into(),

@@ -147,8 +147,7 @@ pub(super) fn claim(bytes: &[u8]) -> Result<ResourceClaim> {
     let extended = annotations.remove(EXTENDED_CLAIM).flatten().is_some_and(|v| v == "true");
     let (namespace, name) = names(raw.metadata)?;
     let status = raw.status.unwrap_or_default();
-    let requests = raw.spec.devices.requests.unwrap_or_default().into_iter();
-    let constraints = raw.spec.devices.constraints.unwrap_or_default().into_iter();
+    let (requests, constraints) = asked(raw.spec)?;
     let reserved = status.reserved_for.unwrap_or_default().into_iter();
     Ok(ResourceClaim {
         namespace,
@@ -158,17 +157,29 @@ pub(super) fn claim(bytes: &[u8]) -> Result<ResourceClaim> {
         owners,
         deleting,
         extended,
-        requests: requests.map(request).collect::<Result<_>>()?,
-        constraints: constraints
-            .map(|c| DeviceConstraint {
-                requests: c.requests.unwrap_or_default(),
-                match_attribute: c.match_attribute,
-                distinct_attribute: c.distinct_attribute,
-            })
-            .collect(),
+        requests,
+        constraints,
         allocation: status.allocation.map(allocation).transpose()?,
         reserved_for: reserved.map(|c| c.uid.unwrap_or_default()).collect(),
     })
+}
+
+/// A template as the claim that is made from it.
+pub(super) fn claim_template(bytes: &[u8]) -> Result<ResourceClaim> {
+    let raw: lean::ClaimTemplate = decode("ResourceClaimTemplate", bytes)?;
+    let (namespace, name) = names(raw.metadata)?;
+    let (requests, constraints) = asked(raw.spec.spec)?;
+    Ok(ResourceClaim { namespace, name, requests, constraints, ..ResourceClaim::default() })
+}
+
+fn asked(raw: lean::ClaimSpec) -> Result<(Vec<DeviceRequest>, Vec<DeviceConstraint>)> {
+    let requests = raw.devices.requests.unwrap_or_default().into_iter();
+    let constraints = raw.devices.constraints.unwrap_or_default().into_iter().map(|c| DeviceConstraint {
+        requests: c.requests.unwrap_or_default(),
+        match_attribute: c.match_attribute,
+        distinct_attribute: c.distinct_attribute,
+    });
+    Ok((requests.map(request).collect::<Result<_>>()?, constraints.collect()))
 }
 
 fn request(raw: lean::Request) -> Result<DeviceRequest> {

@@ -82,6 +82,9 @@ pub fn cluster_object(kind: &str, bytes: &[u8]) -> std::result::Result<Option<Cl
         ClusterObjectKind::CsiDriver => ClusterObject::CsiDriver(storage::csi_driver(bytes)?),
         ClusterObjectKind::StorageCapacity => ClusterObject::StorageCapacity(storage::capacity(bytes)?),
         ClusterObjectKind::DeviceClaim => ClusterObject::DeviceClaim(device::claim(bytes)?),
+        ClusterObjectKind::DeviceClaimTemplate => {
+            ClusterObject::DeviceClaimTemplate(device::claim_template(bytes)?)
+        }
         ClusterObjectKind::DeviceSlice => ClusterObject::DeviceSlice(device::slice(bytes)?),
         ClusterObjectKind::DeviceClass => ClusterObject::DeviceClass(device::class(bytes)?),
         ClusterObjectKind::VolumeAttachment => ClusterObject::VolumeAttachment(storage::attachment(bytes)?),

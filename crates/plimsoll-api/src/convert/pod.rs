@@ -1,6 +1,7 @@
 //! Pods and pod templates.
 
 use super::selector::{label_selector, node_selector, term};
+use super::storage;
 use super::{
     ConvertError, Result, amount, bad, decode_either, decode_value, optional_time, owners, required,
 };
@@ -41,10 +42,21 @@ pub fn pod(bytes: &[u8]) -> std::result::Result<Pod, ConvertError> {
             None => Time::default(),
         },
         deleting: m.deletion_timestamp.is_some(),
-        spec: spec(raw.spec)?,
+        spec: of_pod(raw.spec)?,
         status: status(raw.status.unwrap_or_default())?,
         encoded: None,
     })
+}
+
+/// The spec of a pod that exists: what its claims are made from decides nothing any more.
+fn of_pod(raw: lean::PodSpec) -> Result<PodSpec> {
+    let mut spec = spec(raw)?;
+    for volume in &mut spec.volumes {
+        if let VolumeSource::Ephemeral(template) = &mut volume.source {
+            *template = None;
+        }
+    }
+    Ok(spec)
 }
 
 /// Annotations by which Kueue marks pods that it placed by topology.
@@ -104,7 +116,12 @@ fn spec(raw: lean::PodSpec) -> Result<PodSpec> {
             .collect(),
         host_network: raw.host_network.unwrap_or(false),
         host_users: raw.host_users,
-        volumes: raw.volumes.unwrap_or_default().into_iter().filter_map(volume).collect(),
+        volumes: raw
+            .volumes
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|v| volume(v).transpose())
+            .collect::<Result<_>>()?,
         resource_claims: raw.resource_claims.unwrap_or_default().into_iter().filter_map(claim).collect(),
     })
 }
@@ -260,14 +277,15 @@ fn port(raw: lean::Port) -> Result<ContainerPort> {
 }
 
 /// `None` for sources that decide nothing, such as secrets.
-fn volume(raw: lean::Volume) -> Option<Volume> {
+fn volume(raw: lean::Volume) -> Result<Option<Volume>> {
     let source = if let Some(c) = raw.persistent_volume_claim {
         VolumeSource::Claim {
             name: c.claim_name.unwrap_or_default(),
             read_only: c.read_only.unwrap_or(false),
         }
-    } else if raw.ephemeral.is_some() {
-        VolumeSource::Ephemeral
+    } else if let Some(ephemeral) = raw.ephemeral {
+        let template = ephemeral.volume_claim_template.and_then(|t| t.spec);
+        VolumeSource::Ephemeral(template.map(storage::claim_template).transpose()?.map(Box::new))
     } else if let Some(c) = raw.csi {
         VolumeSource::Csi { driver: c.driver.unwrap_or_default() }
     } else if let Some(d) = raw.gce_persistent_disk {
@@ -290,9 +308,10 @@ fn volume(raw: lean::Volume) -> Option<Volume> {
             read_only: d.read_only.unwrap_or(false),
         }
     } else {
-        VolumeSource::Image { reference: raw.image?.reference.unwrap_or_default() }
+        let Some(image) = raw.image else { return Ok(None) };
+        VolumeSource::Image { reference: image.reference.unwrap_or_default() }
     };
-    Some(Volume { name: raw.name.unwrap_or_default(), source })
+    Ok(Some(Volume { name: raw.name.unwrap_or_default(), source }))
 }
 
 fn claim(raw: lean::ResourceClaim) -> Option<PodResourceClaim> {

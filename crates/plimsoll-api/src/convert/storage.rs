@@ -6,11 +6,15 @@ use crate::lean::meta::RawResources;
 use crate::lean::storage as lean;
 use plimsoll_state::model::{
     AccessMode, BindingMode, ClaimRef, CsiDriver, CsiNode, CsiNodeDriver, PersistentVolume,
-    PersistentVolumeClaim, StorageCapacity, StorageClass, VolumeAttachment,
+    PersistentVolumeClaim, StorageCapacity, StorageClass, VolumeAttachment, VolumeClaimTemplate,
 };
 
 /// Old way to name a storage class.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// Annotations of the class of claims that name none (`storage/v1/util/helpers.go`).
+const DEFAULT_CLASS: [&str; 2] =
+    ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
 fn modes(list: Option<Vec<String>>) -> Result<Vec<AccessMode>> {
     let one = |m: String| match m.as_str() {
@@ -84,8 +88,27 @@ pub(super) fn claim(bytes: &[u8]) -> Result<PersistentVolumeClaim> {
     })
 }
 
+/// What the claim of a generic ephemeral volume is made from.
+pub(super) fn claim_template(spec: lean::ClaimSpec) -> Result<VolumeClaimTemplate> {
+    Ok(VolumeClaimTemplate {
+        access_modes: modes(spec.access_modes)?,
+        request: size(
+            "volumeClaimTemplate.spec.resources.requests",
+            spec.resources.and_then(|r| r.requests),
+        )?,
+        storage_class: spec.storage_class_name,
+        attributes_class: spec.volume_attributes_class_name.unwrap_or_default(),
+        block: spec.volume_mode.as_deref() == Some("Block"),
+        selector: spec
+            .selector
+            .map(|s| label_selector("volumeClaimTemplate.spec.selector", s))
+            .transpose()?,
+    })
+}
+
 pub(super) fn class(bytes: &[u8]) -> Result<StorageClass> {
-    let raw: lean::StorageClass = decode("StorageClass", bytes)?;
+    let mut raw: lean::StorageClass = decode("StorageClass", bytes)?;
+    let annotations = string_map(raw.metadata.annotations.take());
     let pair = |r: lean::TopologyRequirement| (r.key.unwrap_or_default(), r.values.unwrap_or_default());
     let term =
         |t: lean::TopologyTerm| t.match_label_expressions.unwrap_or_default().into_iter().map(pair).collect();
@@ -99,6 +122,7 @@ pub(super) fn class(bytes: &[u8]) -> Result<StorageClass> {
             Some(other) => return bad("volumeBindingMode", format!("Unsupported value: {other:?}")),
         },
         allowed_topologies: raw.allowed_topologies.unwrap_or_default().into_iter().map(term).collect(),
+        default: DEFAULT_CLASS.iter().any(|key| annotations.get(*key).is_some_and(|value| value == "true")),
     })
 }
 

@@ -4,8 +4,8 @@ use plimsoll_queueing::{
     Admission, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort, Condition, Delayed,
     EvictionCount, FlavorFungibility, FlavorPreference, FlavorQuotas, LocalQueue, PodSet, PodSetAssignment,
     PodSetUpdate, PreemptionGateState, PreemptionPolicy, PreemptionRules, QueueingStrategy, ReclaimablePod,
-    RequeueState, ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, TargetKind, TopologyAssignment,
-    TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
+    RequeueState, ResourceGroup, ResourceQuota, StopPolicy, TargetKind, TopologyAssignment, TopologyRequest,
+    Workload, WorkloadKey, WorkloadStatus,
 };
 use plimsoll_state::Time;
 use plimsoll_state::collect::InsertEach as _;
@@ -13,8 +13,8 @@ use plimsoll_state::model::{Resources, StringMap};
 use serde_json::Value;
 
 use super::variants;
+use crate::convert::toleration_from_value;
 use crate::convert::{ConvertError, Result, bad, label_selector_from_value, pod_spec_from_value, time};
-use crate::convert::{taint_from_value, toleration_from_value};
 use crate::quantity::Quantity;
 
 type Outcome<T> = std::result::Result<T, ConvertError>;
@@ -23,7 +23,7 @@ pub(super) fn text(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap_or_default().to_owned()
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+pub(super) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
@@ -218,34 +218,6 @@ pub fn local_queue(object: &Value) -> Outcome<LocalQueue> {
     })
 }
 
-/// A ResourceFlavor.
-///
-/// # Errors
-/// When a taint or toleration can't be understood.
-pub fn resource_flavor(object: &Value) -> Outcome<ResourceFlavor> {
-    let spec = &object["spec"];
-    Ok(ResourceFlavor {
-        name: name(object)?,
-        node_labels: strings(&spec["nodeLabels"]),
-        node_taints: list(spec, "nodeTaints").iter().map(taint_from_value).collect::<Result<_>>()?,
-        tolerations: list(spec, "tolerations").iter().map(toleration_from_value).collect::<Result<_>>()?,
-        topology: text(spec, "topologyName"),
-        labels: strings(&object["metadata"]["labels"]),
-        autoscaled: autoscaled(&object["metadata"]["annotations"])?,
-    })
-}
-
-fn autoscaled(annotations: &Value) -> Result<bool> {
-    match annotations[AUTOSCALED].as_str() {
-        None | Some("false") => Ok(false),
-        Some("true") => Ok(true),
-        Some(other) => {
-            let field = format!("metadata.annotations[{AUTOSCALED}]");
-            bad(field, format!("Unsupported value: {other:?}: supported values: \"true\", \"false\""))
-        }
-    }
-}
-
 /// A Workload.
 ///
 /// # Errors
@@ -288,8 +260,6 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
     })
 }
 
-/// Annotation of ResourceFlavors, `true` where a cluster autoscaler adds nodes for pods that have none.
-pub const AUTOSCALED: &str = "plimsoll.dev/autoscaled";
 /// Annotation that raises or lowers the priority of a workload (Kueue KEP-7990).
 pub const PRIORITY_BOOST: &str = "kueue.x-k8s.io/priority-boost";
 /// Annotation with namespace and name of the slice whose place a workload takes (Kueue KEP-77).

@@ -20,7 +20,7 @@ pub fn upsert_event(object: &Value) -> std::result::Result<Option<Event>, Conver
         "ClusterQueue" => Event::ClusterQueueUpsert(Box::new(decode::cluster_queue(object)?)),
         "Cohort" => Event::CohortUpsert(Box::new(decode::cohort(object)?)),
         "LocalQueue" => Event::LocalQueueUpsert(Box::new(decode::local_queue(object)?)),
-        "ResourceFlavor" => Event::ResourceFlavorUpsert(Box::new(decode::resource_flavor(object)?)),
+        "ResourceFlavor" => Event::ResourceFlavorUpsert(Box::new(super::flavor::resource_flavor(object)?)),
         "Workload" => Event::WorkloadUpsert(Box::new(decode::workload(object)?)),
         "AdmissionCheck" => Event::AdmissionCheckUpsert(Box::new(admission_check(object)?)),
         "Topology" => Event::TopologyUpsert(Box::new(topology(object)?)),

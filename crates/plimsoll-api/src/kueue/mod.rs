@@ -6,18 +6,19 @@ mod depends;
 mod devices;
 mod dispatcher;
 mod events;
+mod flavor;
 mod names;
 mod status;
 pub mod variants;
 
 pub use decode::{
-    PRIORITY_BOOST, REPLACEMENT_FOR, cluster_queue, cohort, local_queue, resource_flavor,
-    topology_assignment, workload,
+    PRIORITY_BOOST, REPLACEMENT_FOR, cluster_queue, cohort, local_queue, topology_assignment, workload,
 };
 pub(crate) use depends::is_name;
 pub use depends::{DEPENDS_ON, depends_on};
 pub use dispatcher::{AccessProvider, Dispatcher};
 pub use events::{add_metric_labels, delete_event, upsert_event};
+pub use flavor::resource_flavor;
 pub use names::{limited_name, role_hash, variant_name, workload_name, workload_name_with};
 pub use status::{
     admission, admits_unready, amount, cluster_queue_status, contradicts_admission, local_queue_status,

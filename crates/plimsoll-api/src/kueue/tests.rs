@@ -156,6 +156,34 @@ fn a_flavor_says_whether_a_cluster_autoscaler_adds_nodes() {
 }
 
 #[test]
+fn a_flavor_says_what_new_nodes_look_like() {
+    let flavor = |template: &str| {
+        let annotations = json!({"plimsoll.dev/node-template": template});
+        resource_flavor(&json!({
+            "metadata": {"name": "spot", "annotations": annotations},
+            "spec": {"nodeLabels": {"pool": "spot"}, "nodeTaints": [{"key": "spot", "effect": "NoSchedule"}]},
+        }))
+    };
+    let template = json!({"metadata": {"labels": {"zone": "a"}}, "status": {"allocatable": {"cpu": "8"}}});
+    let read = flavor(&template.to_string()).unwrap();
+    let node = read.new_node.unwrap();
+    assert!(read.autoscaled);
+    assert_eq!((node.allocatable["cpu"], node.allocatable["pods"]), (8000, 110));
+    assert_eq!((node.labels.len(), node.taints.len()), (2, 1));
+    let refused = |template: &str| flavor(template).unwrap_err().to_string();
+    let field = "metadata.annotations[plimsoll.dev/node-template]: ";
+    for (template, want) in [
+        ("8 CPUs", "Invalid value: must be a Node in JSON: "),
+        ("[]", "Invalid value: must be a Node in JSON"),
+        ("{}", "Required value: status.allocatable says what such a node has"),
+        (r#"{"status": {"allocatable": {"cpu": "many"}}}"#, "Invalid value: "),
+    ] {
+        let error = refused(template);
+        assert!(error.starts_with(&format!("{field}{want}")), "{error}");
+    }
+}
+
+#[test]
 fn malformed_objects_are_refused_with_the_field() {
     let bad = json!({"metadata": {"name": "q"}, "spec": {"resourceGroups": [{"coveredResources": ["cpu"],
         "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "many"}]}]}]}});

@@ -146,6 +146,19 @@ pub struct Version {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
+pub struct ClaimTemplate {
+    pub metadata: ObjectMeta,
+    pub spec: ClaimTemplateSpec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ClaimTemplateSpec {
+    pub spec: ClaimSpec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct ClaimSpec {
     pub devices: DeviceClaim,
 }

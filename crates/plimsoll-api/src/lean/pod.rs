@@ -160,13 +160,25 @@ pub struct Spread {
 pub struct Volume {
     pub name: Option<String>,
     pub persistent_volume_claim: Option<ClaimVolume>,
-    pub ephemeral: Option<serde::de::IgnoredAny>,
+    pub ephemeral: Option<EphemeralVolume>,
     pub csi: Option<CsiVolume>,
     pub gce_persistent_disk: Option<DiskVolume>,
     pub aws_elastic_block_store: Option<DiskVolume>,
     pub iscsi: Option<DiskVolume>,
     pub rbd: Option<DiskVolume>,
     pub image: Option<ImageVolume>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EphemeralVolume {
+    pub volume_claim_template: Option<VolumeClaimTemplate>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct VolumeClaimTemplate {
+    pub spec: Option<super::storage::ClaimSpec>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -61,10 +61,16 @@ pub struct Claim {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ClaimResources {
+    pub requests: RawResources,
+}
+
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimSpec {
     pub access_modes: Option<Vec<String>>,
-    pub resources: Option<super::pod::Requirements>,
+    pub resources: Option<ClaimResources>,
     pub storage_class_name: Option<String>,
     pub volume_attributes_class_name: Option<String>,
     pub volume_name: Option<String>,

@@ -2,24 +2,12 @@
 
 use crate::testing::{Fixture, cluster_queue, pod_set};
 use plimsoll_queueing::{Config, cond};
-use plimsoll_state::model::{Volume, VolumeSource};
+use plimsoll_state::model::Node;
 
 /// Reason of the condition that says what was decided of nodes; whether some are reserved.
-fn nodes(w: &Fixture, name: &str) -> (bool, String, String) {
+pub(super) fn nodes(w: &Fixture, name: &str) -> (bool, String, String) {
     let c = w.workloads[name].status.condition(cond::NODES_RESERVED).cloned().unwrap_or_default();
     (c.status, c.reason, c.message)
-}
-
-#[test]
-fn generated_volumes_are_decided_by_quota_alone() {
-    let mut w = Fixture::new(true);
-    w.node("a", 1);
-    let mut set = pod_set("main", 2, 1);
-    set.spec.volumes.push(Volume { name: "scratch".into(), source: VolumeSource::Ephemeral });
-    w.submit_to("c", "scratch", 0, vec![set]);
-    assert_eq!(w.admitted(), ["scratch"]);
-    let (reserved, reason, message) = nodes(&w, "scratch");
-    assert_eq!((reserved, &*reason), (false, "GeneratedClaims"), "{message}");
 }
 
 /// A world with nodes of the flavor `fixed`, and none of `cloud`, for which an autoscaler adds some.
@@ -51,6 +39,44 @@ fn a_flavor_with_a_cluster_autoscaler_has_nodes_to_come() {
     w.now += 600;
     w.run();
     assert!(w.bound.contains("second-0") && w.bound.contains("second-1"));
+}
+
+/// A node of the flavor `cloud` as an autoscaler adds them.
+fn new_node(cpu: i64) -> Node {
+    Node {
+        name: "new/cloud".into(),
+        labels: [("flavor".to_owned(), "cloud".to_owned())].into_iter().collect(),
+        allocatable: [("cpu".to_owned(), cpu), ("pods".to_owned(), 110)].into(),
+        ready: true,
+        ..Node::default()
+    }
+}
+
+#[test]
+fn new_nodes_have_to_do_for_the_pods() {
+    let mut w = autoscaled(1);
+    w.autoscale_with("cloud", Some(new_node(4)));
+    w.submit("large", 1, 5);
+    let (reason, message) = w.reason("large");
+    assert_eq!(reason, "WaitingForNodes", "{message}");
+    assert!(message.contains("New nodes of cloud would not do: Insufficient cpu"), "{message}");
+    // Two nodes, one after the other.
+    w.submit("small", 2, 4);
+    assert_eq!((w.admitted(), w.flavors("small")), (vec!["small"], vec!["cloud"]));
+    assert_eq!(nodes(&w, "small").1, "WaitingForProvisioning");
+    // Nothing is left of the nodes that were tried.
+    w.submit("plain", 1, 1);
+    assert_eq!(nodes(&w, "plain"), (true, "NodesReserved".into(), "main: a".into()));
+}
+
+#[test]
+fn new_nodes_that_are_larger_are_waited_for_no_longer() {
+    let mut w = autoscaled(1);
+    w.autoscale_with("cloud", Some(new_node(4)));
+    w.submit("large", 1, 5);
+    assert!(w.admitted().is_empty());
+    w.autoscale_with("cloud", Some(new_node(8)));
+    assert_eq!(w.admitted(), ["large"]);
 }
 
 #[test]

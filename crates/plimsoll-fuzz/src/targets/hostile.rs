@@ -156,7 +156,7 @@ fn volume(c: &mut Cursor<'_>) -> Volume {
     let read_only = c.once_in(2);
     let source = match c.below(4) {
         0 => VolumeSource::Claim { name: name(c), read_only },
-        1 => VolumeSource::Ephemeral,
+        1 => VolumeSource::Ephemeral(None),
         2 => VolumeSource::GcePersistentDisk { name: name(c), read_only },
         _ => VolumeSource::Csi { driver: name(c) },
     };

@@ -13,7 +13,7 @@ use super::Cycle;
 use super::claim_order::{ClaimRank, ShareOrder};
 use super::claimants::Claimant;
 use super::entry::Entry;
-use super::joint::all_can_be_reserved;
+use super::joint::can_wait_for_others;
 use super::victim::Target;
 use crate::Queueing;
 use crate::cond;
@@ -324,7 +324,7 @@ impl Cycle<'_> {
     pub(super) fn claim_nodes(&mut self, e: &Entry) {
         let Some(wl) = self.state.wl(e.id) else { return };
         let replaces = e.assignment.as_ref().is_none_or(|a| a.replaced.is_some());
-        if self.nodes.is_none() || e.second.is_some() || replaces || !all_can_be_reserved(wl) {
+        if self.nodes.is_none() || e.second.is_some() || replaces || !can_wait_for_others(wl) {
             return;
         }
         let hash = wl.scheduling_hash();

@@ -7,10 +7,8 @@ use super::victim::Target;
 use crate::Queueing;
 use crate::account::is_admissible;
 use crate::ids::{ClusterQueueId, WorkloadId};
-use crate::joint::NodesDecision;
 use crate::model::{Admission, CheckState, Delayed, PodSetAssignment, QueueingStrategy, Workload};
 use crate::pod_sets::looks_at_pods;
-use crate::reserved_nodes;
 use crate::state::WorkloadInfo;
 use crate::{Action, KubernetesEvent, RecordCause, WorkloadEvent, cond};
 use plimsoll_state::collect::InsertEach as _;
@@ -161,14 +159,8 @@ impl Queueing {
         self.add_entry_penalty(id, cq);
         self.edit(id, now, events, |edit| {
             edit.set_reservation(admission);
-            match &nodes.decision {
-                Some(NodesDecision::Reserved(places)) => {
-                    edit.set(cond::NODES_RESERVED, true, "NodesReserved", &reserved_nodes::text(places));
-                }
-                Some(NodesDecision::QuotaAlone(reason, message)) => {
-                    edit.set(cond::NODES_RESERVED, false, reason, message);
-                }
-                None => {}
+            if let Some(decision) = &nodes.decision {
+                decision.write(edit);
             }
             if complete {
                 edit.sync_admitted(explicit);

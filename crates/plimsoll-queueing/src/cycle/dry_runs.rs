@@ -280,11 +280,13 @@ impl Cycle<'_> {
         tried: &[FlavorAssignment],
     ) -> Result<Option<DryRunId>, String> {
         let result = self.try_nodes(s, tried);
-        let provisioned = |(admission, _)| self.state.is_autoscaled(&admission);
-        if result.is_err() && self.admission_tried(s, tried).is_some_and(provisioned) {
-            return Ok(None);
+        let Err(lacking) = result else { return result };
+        let provisioned = self.admission_tried(s, tried).filter(|(a, _)| self.state.is_autoscaled(a));
+        let Some((admission, _)) = provisioned else { return Err(lacking) };
+        match self.fit_new_nodes(s.id, &admission) {
+            Ok(()) => Ok(None),
+            Err(why) => Err(format!("{lacking} {why}")),
         }
-        result
     }
 
     fn try_nodes(&mut self, s: &Search<'_>, tried: &[FlavorAssignment]) -> Result<Option<DryRunId>, String> {

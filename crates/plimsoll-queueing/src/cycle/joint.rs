@@ -13,23 +13,29 @@ use crate::requests;
 use crate::reserved_nodes;
 use crate::state::WorkloadInfo;
 use crate::tas::slice::beyond;
-use plimsoll_state::model::{Pod, VolumeSource};
+use plimsoll_state::model::{Pod, PodClaimSource, PodResourceClaim, VolumeSource};
 use plimsoll_state::reservation::{DryRunId, PodsAt};
 use plimsoll_state::time::Time;
 use std::borrow::Cow;
 
+/// Reason of the condition `plimsoll.dev/NodesReserved` while admission checks decide whether there will be nodes.
+pub(super) const ADMISSION_CHECKS: &str = "AdmissionChecks";
 /// Label that ties a pod to its podset.
 const PODSET: &str = "kueue.x-k8s.io/podset";
 
-/// Whether nodes can be reserved for the pods before they exist: what they refer to must exist before they do.
-fn can_be_reserved(podset: &PodSet) -> bool {
-    podset.spec.resource_claims.is_empty()
-        && !podset.spec.volumes.iter().any(|v| matches!(v.source, VolumeSource::Ephemeral))
+/// Whether nodes can be reserved for all pods of a workload before they exist. Pods that name a claim for devices share it: where
+/// the first one goes, all have to.
+pub(super) fn all_can_be_reserved(wl: &WorkloadInfo) -> bool {
+    let named = |c: &PodResourceClaim| matches!(c.source, PodClaimSource::Claim(_));
+    !wl.obj.pod_sets.iter().any(|p| p.spec.resource_claims.iter().any(named))
 }
 
-/// Whether nodes can be reserved for all pods of a workload before they exist.
-pub(super) fn all_can_be_reserved(wl: &WorkloadInfo) -> bool {
-    wl.obj.pod_sets.iter().all(can_be_reserved)
+/// Whether it can be told where the pods of a workload fit once others have left: what these hold besides capacity of nodes is
+/// free only when their claims are gone.
+pub(super) fn can_wait_for_others(wl: &WorkloadInfo) -> bool {
+    let generated =
+        |p: &PodSet| p.spec.volumes.iter().any(|v| matches!(v.source, VolumeSource::Ephemeral(_)));
+    !wl.obj.pod_sets.iter().any(|p| !p.spec.resource_claims.is_empty() || generated(p))
 }
 
 impl Cycle<'_> {
@@ -123,10 +129,11 @@ impl Cycle<'_> {
         admission: &Admission,
         lacking: String,
     ) -> Result<(), String> {
+        self.fit_new_nodes(e.id, admission).map_err(|why| format!("{lacking} {why}"))?;
         let Some(wl) = self.state.wl(e.id) else { return Ok(()) };
         let (mut pods, mut provisioned) = (Vec::new(), Vec::new());
         for assigned in &admission.assignments {
-            let flavor = self.state.autoscaled_flavor(assigned);
+            let flavor = self.state.autoscaled_flavor(assigned).map(|f| f.name.clone());
             if let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) {
                 match flavor {
                     Some(flavor) => provisioned.push(flavor),
@@ -192,29 +199,15 @@ impl Queueing {
         admission: &Admission,
     ) -> Option<(&'static str, &'static str)> {
         if !self.checks_of(cq, Some(admission)).is_empty() {
-            return Some(("AdmissionChecks", "Quota alone decides: an admission check may add the nodes"));
+            return Some((ADMISSION_CHECKS, "Quota alone decides: an admission check may add the nodes"));
         }
         if !wl.obj.variant_of.is_empty() {
             let message =
                 "Quota alone decides: the pods are those of the workload of which this is a variant";
             return Some(("ConcurrentAdmission", message));
         }
-        let message = "Quota alone decides: pods use claims or volumes that are made after them";
-        (!all_can_be_reserved(wl)).then_some(("GeneratedClaims", message))
-    }
-
-    /// The flavor of a podset for which a cluster autoscaler adds nodes when pods wait, if it has one.
-    fn autoscaled_flavor(&self, assigned: &PodSetAssignment) -> Option<String> {
-        let autoscaled = |name: &&String| {
-            let flavor = self.ids.find_flavor(name).and_then(|f| self.objects.flavors.get(&f));
-            flavor.is_some_and(|f| f.autoscaled)
-        };
-        assigned.flavors.iter().map(|(_, name)| name).find(autoscaled).cloned()
-    }
-
-    /// Whether a cluster autoscaler adds nodes for pods of this admission.
-    pub(super) fn is_autoscaled(&self, admission: &Admission) -> bool {
-        admission.assignments.iter().any(|assigned| self.autoscaled_flavor(assigned).is_some())
+        let message = "Quota alone decides: pods share claims for devices by name";
+        (!all_can_be_reserved(wl)).then_some(("SharedClaims", message))
     }
 
     /// The pods of a podset as they will be: with what flavor and topology add, and what the namespace's LimitRanges and the

@@ -74,6 +74,7 @@ impl Queueing {
         self.register_dependencies(id, true, now);
         self.transition(id, None, true, now);
         self.note_recorded_nodes(id);
+        self.note_checked(id);
         self.recompute_replacements(id);
     }
 
@@ -147,10 +148,12 @@ impl Queueing {
                 self.due.everywhere();
             }
             self.dirty.workloads.insert(id);
+            self.note_checked(id);
             return;
         }
         self.transition(id, Some(&before), reshaped, now);
         self.note_recorded_nodes(id);
+        self.note_checked(id);
         if other_old {
             self.recompute_replacements(id);
             old_before.into_iter().for_each(|o| self.recompute_replacements(o));
@@ -191,6 +194,7 @@ impl Queueing {
             self.window_named(id, &name, "");
         }
         self.dirty.workloads.remove(&id);
+        self.joint.decided.remove(&id);
         self.dirty.requeue.remove(&id);
         self.second.forget(id);
         self.waits_for_pods = self.waits_for_pods.filter(|&w| w != id);

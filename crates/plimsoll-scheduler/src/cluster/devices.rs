@@ -112,6 +112,8 @@ pub struct Devices {
     pub slices: BTreeMap<String, Arc<Slice>>,
     /// Claims by namespace and name.
     pub claims: BTreeMap<(Sym, String), Arc<Claim>>,
+    /// Templates by namespace and name, as the claims that are made from them.
+    pub templates: BTreeMap<(Sym, String), Arc<model::ResourceClaim>>,
     /// Classes by name.
     pub classes: BTreeMap<String, Arc<model::DeviceClass>>,
     /// Devices given to claims by placements whose writes are not confirmed yet, by claim.
@@ -183,13 +185,14 @@ impl Devices {
 
     /// Marks what they hold.
     pub fn mark(&self, marks: &mut Marks) {
-        let Self { slices, claims, classes: _, in_flight, selector: _, answers: _ } = self;
+        let Self { slices, claims, templates, classes: _, in_flight, selector: _, answers: _ } = self;
         for slice in slices.values() {
             let all = slice.reach.iter().chain(slice.device_reach.iter().flatten());
             all.for_each(|reach| reach.mark(marks));
         }
         claims.values().filter_map(|c| c.nodes.as_ref()).for_each(|n| n.mark(marks));
-        claims.keys().chain(in_flight.keys()).for_each(|(namespace, _)| marks.mark(*namespace));
+        let named = claims.keys().chain(in_flight.keys()).chain(templates.keys());
+        named.for_each(|(namespace, _)| marks.mark(*namespace));
     }
 
     /// Claims that were made for the extended resources of a pod.

@@ -2,6 +2,7 @@
 
 pub mod amounts;
 mod changes;
+mod check;
 pub mod devices;
 pub mod features;
 mod feed;
@@ -15,6 +16,7 @@ pub mod ports;
 mod preempting;
 mod sources;
 pub mod spec;
+pub(crate) mod to_come;
 mod view;
 pub mod workloads;
 
@@ -78,6 +80,8 @@ pub struct Cluster {
     pub(crate) changes: Changes,
     /// The objects of nodes and pods, where a plugin reads them.
     pub(crate) sources: sources::Sources,
+    /// What will be made for the pods that rows of joint admission stand for.
+    pub(crate) to_come: Map<PodId, to_come::ToCome>,
     /// When the last event was handled, or decisions were made.
     pub(crate) now: Time,
 }
@@ -105,6 +109,7 @@ impl Default for Cluster {
             objects: Objects::default(),
             changes: Changes::default(),
             sources: sources::Sources::default(),
+            to_come: Map::default(),
             now: Time::default(),
         }
     }
@@ -142,6 +147,7 @@ impl Cluster {
             preempting: _,
             changes: _,
             sources: _,
+            to_come,
             now: _,
         } = self;
         for (name, labels) in namespaces {
@@ -157,6 +163,7 @@ impl Cluster {
         marks.all(nodes_by_name.keys().chain(image_nodes.keys()));
         groups.keys().chain(group_keys.values()).for_each(|(namespace, _)| marks.mark(*namespace));
         objects.mark(marks);
+        to_come.values().for_each(|t| t.mark(marks));
     }
 
     /// The pod of this UID.
@@ -182,6 +189,7 @@ impl Cluster {
         self.nominate(id, None);
         self.preempting.forget(id);
         self.sources.remove_pod(id);
+        self.to_come.remove(&id);
         let hash = self.hasher.hash_one(&*self.pods[id].uid);
         if let Ok(entry) = self.pods_by_uid.find_entry(hash, |i| *i == id) {
             entry.remove();
@@ -321,6 +329,9 @@ impl Cluster {
         pod.slot = index32(slot);
         self.nodes[node].pods.push(id);
         self.account(id, node, 1);
+        if !self.to_come.is_empty() {
+            self.count_held(id, true);
+        }
     }
 
     /// Takes a pod off its node.
@@ -333,6 +344,9 @@ impl Cluster {
             self.pods[*moved].slot = index32(slot);
         }
         self.account(id, node, -1);
+        if !self.to_come.is_empty() {
+            self.count_held(id, false);
+        }
         self.drop_row_if_unused(node);
         Some(node)
     }
@@ -449,51 +463,5 @@ impl Cluster {
             self.changes.node(old, false);
             self.drop_row_if_unused(old);
         }
-    }
-
-    /// Recounts every node from its pods and compares.
-    ///
-    /// # Panics
-    /// When they differ.
-    pub(crate) fn check(&self) {
-        let mut columns = self.columns.clone();
-        for c in columns.used.iter_mut().chain(&mut columns.nonzero) {
-            c.fill(0);
-        }
-        let mut on_node: Map<NodeId, usize> = Map::default();
-        let mut scalars: Map<(NodeId, Sym), i64> = Map::default();
-        let mut ports = 0;
-        for (id, pod) in self.pods.iter() {
-            let Some(node) = pod.node else { continue };
-            let n = node.index();
-            assert_eq!(self.nodes[node].pods.get(pod.slot as usize), Some(&id), "pod is listed on its node");
-            *on_node.entry(node).or_default() += 1;
-            let usage = self.usage(pod);
-            let r = &usage.requests;
-            for (column, amount) in columns.used.iter_mut().zip([r.cpu, r.memory, r.ephemeral, 1]) {
-                column[n] += amount;
-            }
-            columns.nonzero[0][n] += usage.nonzero_cpu;
-            columns.nonzero[1][n] += usage.nonzero_memory;
-            for (name, amount) in &r.scalars {
-                *scalars.entry((node, *name)).or_default() += amount;
-            }
-            ports += self.shapes.get(pod.shape).spec.ports.len();
-        }
-        assert!(columns == self.columns, "node columns equal a recount");
-        let mut listed_ports = 0;
-        for (id, node) in self.nodes.iter() {
-            assert_eq!(node.pods.len(), on_node.get(&id).copied().unwrap_or(0), "pods per node");
-            listed_ports += node.ports.len();
-            for s in &node.scalars {
-                assert_eq!(s.used, scalars.get(&(id, s.name)).copied().unwrap_or(0), "scalar resources");
-            }
-        }
-        assert_eq!(ports, listed_ports, "host ports");
-        assert_eq!(self.node_count, self.live_nodes().count(), "number of nodes");
-        let nominees: BTreeSet<PodId> =
-            self.pods.iter().filter(|(_, p)| p.nominated.is_some()).map(|(id, _)| id).collect();
-        assert_eq!(nominees, self.nominees, "nominated pods");
-        self.check_groups();
     }
 }

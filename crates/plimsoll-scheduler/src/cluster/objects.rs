@@ -222,6 +222,12 @@ impl Objects {
         all.filter_map(|s| s.selector.as_deref()).filter(|pairs| labels.has_all(pairs))
     }
 
+    /// The class of claims that name none, where there is exactly one.
+    pub fn default_class(&self) -> Option<&str> {
+        let mut all = self.classes.values().filter(|c| c.raw.default).map(|c| c.raw.name.as_str());
+        all.next().filter(|_| all.next().is_none())
+    }
+
     /// A claim.
     pub fn claim(&self, namespace: Sym, name: &str) -> Option<&Arc<Claim>> {
         // The key is built for the look-up only; claims are looked up once per pod and cycle.

@@ -364,6 +364,10 @@ pub trait Plugin: Debug + Send + Sync {
         Status::success()
     }
 
+    /// What Reserve would give to a pod that does not exist yet (joint admission), of claims that will be made for it; called
+    /// for pods with such claims only. Nothing of `work` is written.
+    fn hold(&self, _pod: &AssumedPod<'_>, _work: &mut PreBindWork) {}
+
     /// Unreserve: the pod is taken off its node again. Called for all plugins, in reverse order, also for those
     /// whose Reserve was not reached. What they put into `work` is dropped by the framework.
     fn unreserve(&self, _pod: &AssumedPod<'_>, _waiting: &mut WaitingPods) {}

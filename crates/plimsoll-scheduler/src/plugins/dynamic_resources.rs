@@ -8,6 +8,7 @@ use super::scoring::normalize_by_max;
 use crate::allocate::{Failure, Given, Pools, Wanted, allocate};
 use crate::cluster::devices::Claim;
 use crate::cluster::objects::ObjectChange;
+use crate::cluster::to_come::is_to_come;
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
 use crate::framework::{
@@ -65,7 +66,12 @@ fn claims_of(cluster: &Cluster, pod: PodId) -> Result<Vec<Arc<Claim>>, String> {
     let shape = cluster.shape(pod);
     let list = &shape.spec.source.resource_claims;
     let mut out = Vec::with_capacity(list.len());
+    let to_come = cluster.to_come.get(&pod);
     for c in list {
+        if let Some(claim) = to_come.and_then(|t| t.device_claim(&c.name)) {
+            out.push(claim.clone()?);
+            continue;
+        }
         let Some((name, generated)) = claim_name(cluster, pod, c)? else { continue };
         let namespace = cluster.strings.text(shape.namespace);
         let key = (shape.namespace, name);
@@ -366,6 +372,13 @@ impl Plugin for DynamicResources {
             }
             Err(text) => Status::error(text),
         }
+    }
+
+    fn hold(&self, pod: &AssumedPod<'_>, work: &mut PreBindWork) {
+        let state = pod.state.read::<Rc<State>>();
+        let granted = state.and_then(|s| s.grants(pod.cluster, pod.node).ok());
+        let devices = granted.into_iter().flat_map(|(devices, _)| devices);
+        work.devices.extend(devices.filter(|grant| is_to_come(&grant.name)));
     }
 
     fn pre_score(

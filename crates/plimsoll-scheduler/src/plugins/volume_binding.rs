@@ -6,10 +6,11 @@ mod args;
 use self::args::VolumeBindingArgs;
 use super::volume_limits::not_owner;
 use super::volumes::{
-    claim_change, claim_name, find, is_for, is_own_claim, uses_volumes, waits_for_consumer,
+    claim_change, claim_name, find, is_for, is_own_claim, to_come, uses_volumes, waits_for_consumer,
 };
 use crate::PreBindWork;
 use crate::cluster::objects::{Assumed, Claim, ObjectChange, Volume};
+use crate::cluster::to_come::is_to_come;
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
 use crate::framework::{
@@ -68,6 +69,10 @@ fn claims_of(cluster: &Cluster, pod: &Incoming) -> Result<Vec<Arc<Claim>>, Statu
     let name = &cluster.pods[pod.id].name;
     let mut out = Vec::new();
     for v in &pod.shape.spec.source.volumes {
+        if let Some(claim) = to_come(cluster, pod.id, v) {
+            out.push(Arc::clone(claim));
+            continue;
+        }
         let Some((claim_name, ephemeral)) = claim_name(name, v) else { continue };
         let Some(claim) = find(cluster, pod.shape.namespace, &claim_name) else {
             return Err(reject(if ephemeral {
@@ -295,6 +300,8 @@ impl Plugin for VolumeBinding {
             }
             match waits_for_consumer(cluster, c) {
                 Ok(true) if c.volume_name.is_empty() => state.waiting.push(claim),
+                // Which volume it gets when it is made is not known.
+                Ok(_) if is_to_come(&c.name) => {}
                 Ok(_) => immediate = true,
                 Err(text) => return PreFilterResult::Reject(Status::error(text)),
             }
@@ -317,6 +324,12 @@ impl Plugin for VolumeBinding {
             }
             Err(status) => Status { code: Code::Error, ..status },
         }
+    }
+
+    fn hold(&self, pod: &AssumedPod<'_>, work: &mut PreBindWork) {
+        let state = pod.state.read::<Rc<State>>();
+        let plan = state.and_then(|s| s.plan(pod.cluster, pod.node).ok()).unwrap_or_default();
+        work.bindings.extend(plan.bindings.into_iter().filter(|((_, claim), _)| is_to_come(claim)));
     }
 
     /// Upstream's `BindPodVolumes`: waits until the volume controllers have bound the claims.

@@ -1,6 +1,6 @@
 //! NodeVolumeLimits: how many CSI volumes a node can attach (upstream `plugins/nodevolumelimits/csi.go`).
 
-use super::volumes::{claim_change, claim_name, find, is_for, is_own_claim, uses_volumes};
+use super::volumes::{claim_change, claim_name, find, is_for, is_own_claim, to_come, uses_volumes};
 use crate::cluster::objects::{Claim, ObjectChange};
 use crate::cluster::{Cluster, NodeId, PodId};
 use crate::events::{ActionType, ClusterEvent, ClusterEventWithHint, EventResource, Payload};
@@ -44,6 +44,10 @@ fn attachable(cluster: &Cluster, pod: PodId, new: bool, out: &mut Attached) -> R
     let shape = cluster.shape(pod);
     let name = &cluster.pods[pod].name;
     for v in &shape.spec.source.volumes {
+        if let Some(claim) = to_come(cluster, pod, v) {
+            out.extend(volume_of(cluster, claim).map(|volume| (volume, ())));
+            continue;
+        }
         let Some((claim_name, ephemeral)) = claim_name(name, v) else { continue };
         let fail = |text: String| Status::unresolvable(text);
         let Some(claim) = find(cluster, shape.namespace, &claim_name) else {
@@ -84,7 +88,7 @@ fn may_attach(volumes: &[plimsoll_state::model::Volume]) -> bool {
 }
 
 fn uses_claims(volumes: &[plimsoll_state::model::Volume]) -> bool {
-    volumes.iter().any(|v| matches!(v.source, VolumeSource::Claim { .. } | VolumeSource::Ephemeral))
+    volumes.iter().any(|v| matches!(v.source, VolumeSource::Claim { .. } | VolumeSource::Ephemeral(_)))
 }
 
 /// How the plugin is registered.

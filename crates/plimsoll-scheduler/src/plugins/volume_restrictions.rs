@@ -59,7 +59,7 @@ fn disks_conflict(a: &VolumeSource, b: &VolumeSource) -> bool {
             V::Rbd { monitors, pool, image, read_only }
                 if am.iter().any(|m| monitors.contains(m)) && ap == pool && ai == image && !(*ro && *read_only)
         ),
-        V::Claim { .. } | V::Ephemeral | V::Csi { .. } | V::Image { .. } => false,
+        V::Claim { .. } | V::Ephemeral(_) | V::Csi { .. } | V::Image { .. } => false,
     }
 }
 
@@ -71,7 +71,7 @@ fn any_conflict(a: &[Volume], b: &[Volume]) -> bool {
 fn named_claims(shape: &Shape) -> impl Iterator<Item = &str> {
     shape.spec.source.volumes.iter().filter_map(|v| match &v.source {
         VolumeSource::Claim { name, .. } => Some(name.as_str()),
-        VolumeSource::Ephemeral
+        VolumeSource::Ephemeral(_)
         | VolumeSource::Csi { .. }
         | VolumeSource::GcePersistentDisk { .. }
         | VolumeSource::AwsElasticBlockStore { .. }

@@ -16,7 +16,7 @@ pub(super) fn uses_volumes(shape: &Shape) -> bool {
 pub(super) fn claim_name(pod: &str, volume: &Volume) -> Option<(String, bool)> {
     match &volume.source {
         VolumeSource::Claim { name, .. } => Some((name.clone(), false)),
-        VolumeSource::Ephemeral => Some((format!("{pod}-{}", volume.name), true)),
+        VolumeSource::Ephemeral(_) => Some((format!("{pod}-{}", volume.name), true)),
         VolumeSource::Csi { .. }
         | VolumeSource::GcePersistentDisk { .. }
         | VolumeSource::AwsElasticBlockStore { .. }
@@ -24,6 +24,11 @@ pub(super) fn claim_name(pod: &str, volume: &Volume) -> Option<(String, bool)> {
         | VolumeSource::Rbd { .. }
         | VolumeSource::Image { .. } => None,
     }
+}
+
+/// The claim that will be made for a volume of a pod that does not exist yet.
+pub(super) fn to_come<'a>(cluster: &'a Cluster, pod: PodId, volume: &Volume) -> Option<&'a Arc<Claim>> {
+    cluster.to_come.get(&pod)?.volume_claim(&volume.name)
 }
 
 /// All claims that a pod uses, by name.

@@ -21,7 +21,10 @@ pub fn waits_for_stop(workload: &Value) -> bool {
 
 /// Whether the scheduler reads it, besides nodes and pods.
 const fn is_of_cluster(kind: Kind) -> bool {
-    matches!(kind, Kind::Namespace | Kind::DeviceClass | Kind::ResourceSlice | Kind::ResourceClaim)
+    matches!(
+        kind,
+        Kind::Namespace | Kind::DeviceClass | Kind::ResourceSlice | Kind::ResourceClaim | Kind::ClaimTemplate
+    )
 }
 
 impl Process {

@@ -8,6 +8,7 @@ pub mod device;
 pub mod encoded;
 pub mod node;
 pub mod object;
+pub mod owner;
 pub mod pod;
 pub mod requests;
 pub mod selector;
@@ -23,11 +24,12 @@ pub use device::{
 pub use encoded::EncodedObject;
 pub use node::{ImageState, Node};
 pub use object::{ClusterObject, ClusterObjectKey, ClusterObjectKind, ObjectEvent, OwnerKind};
+pub use owner::OwnerRef;
 pub use pod::{
-    Affinity, Container, ContainerPort, ContainerStatus, NodeAffinity, OwnerRef, Phase, Pod, PodAffinity,
+    Affinity, Container, ContainerPort, ContainerStatus, NodeAffinity, Phase, Pod, PodAffinity,
     PodAffinityTerm, PodClaimSource, PodCondition, PodResourceClaim, PodSpec, PodStatus, PreemptionPolicy,
     PreferredSchedulingTerm, Protocol, RestartPolicy, SpreadConstraint, UnsatisfiableAction, Volume,
-    VolumeSource, WeightedPodAffinityTerm,
+    VolumeClaimTemplate, VolumeSource, WeightedPodAffinityTerm,
 };
 pub use selector::{LabelSelector, NodeSelector, NodeSelectorTerm, Operator, Requirement};
 pub use storage::{

@@ -53,6 +53,8 @@ pub enum ClusterObject {
     VolumeAttachment(VolumeAttachment),
     /// A ResourceClaim.
     DeviceClaim(ResourceClaim),
+    /// A ResourceClaimTemplate, as the claim that is made from it, but for name and owner.
+    DeviceClaimTemplate(ResourceClaim),
     /// A ResourceSlice.
     DeviceSlice(ResourceSlice),
     /// A DeviceClass.
@@ -131,6 +133,8 @@ pub enum ClusterObjectKind {
     VolumeAttachment,
     /// ResourceClaim.
     DeviceClaim,
+    /// ResourceClaimTemplate.
+    DeviceClaimTemplate,
     /// ResourceSlice.
     DeviceSlice,
     /// DeviceClass.
@@ -159,6 +163,7 @@ impl ClusterObjectKind {
             "CSIStorageCapacity" => Self::StorageCapacity,
             "VolumeAttachment" => Self::VolumeAttachment,
             "ResourceClaim" => Self::DeviceClaim,
+            "ResourceClaimTemplate" => Self::DeviceClaimTemplate,
             "ResourceSlice" => Self::DeviceSlice,
             "DeviceClass" => Self::DeviceClass,
             "PodGroup" => Self::PodGroup,

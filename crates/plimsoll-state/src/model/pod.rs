@@ -1,6 +1,9 @@
 //! Pods and pod templates.
 
-use super::{EncodedObject, LabelSelector, NodeSelector, NodeSelectorTerm, Resources, StringMap, Toleration};
+use super::{
+    AccessMode, EncodedObject, LabelSelector, NodeSelector, NodeSelectorTerm, OwnerRef, Resources, StringMap,
+    Toleration,
+};
 use crate::time::Time;
 
 /// Transport protocol of a port.
@@ -156,6 +159,23 @@ pub enum PreemptionPolicy {
     Never,
 }
 
+/// `ephemeral.volumeClaimTemplate.spec` of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeClaimTemplate {
+    /// How it is mounted.
+    pub access_modes: Vec<AccessMode>,
+    /// Requested size; `None`: not given.
+    pub request: Option<i64>,
+    /// Storage class; `None`: the default one.
+    pub storage_class: Option<String>,
+    /// Attributes class, possibly empty.
+    pub attributes_class: String,
+    /// A block device instead of a file system.
+    pub block: bool,
+    /// Which volumes will do.
+    pub selector: Option<LabelSelector>,
+}
+
 /// Where a volume comes from; only sources that decide something are kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VolumeSource {
@@ -166,8 +186,9 @@ pub enum VolumeSource {
         /// Mounted read-only.
         read_only: bool,
     },
-    /// A generic ephemeral volume; its claim is named `<pod>-<volume>`.
-    Ephemeral,
+    /// A generic ephemeral volume; its claim is named `<pod>-<volume>`. With what the claim is made from, where that was
+    /// read.
+    Ephemeral(Option<Box<VolumeClaimTemplate>>),
     /// An inline CSI volume.
     Csi {
         /// Driver name.
@@ -348,21 +369,6 @@ pub struct PodStatus {
     pub actuated: Option<Resources>,
     /// Names of generated device claims: (name in the pod, claim; `None`: none is needed).
     pub claim_statuses: Vec<(String, Option<String>)>,
-}
-
-/// The controller that owns a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OwnerRef {
-    /// API version.
-    pub api_version: String,
-    /// Kind.
-    pub kind: String,
-    /// Name.
-    pub name: String,
-    /// UID.
-    pub uid: String,
-    /// Whether it is the managing controller.
-    pub controller: bool,
 }
 
 /// A pod.

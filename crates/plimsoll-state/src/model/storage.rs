@@ -110,6 +110,8 @@ pub struct StorageClass {
     pub binding_mode: Option<BindingMode>,
     /// Alternatives of (label key, values), all pairs of one alternative must hold; none at all allows any.
     pub allowed_topologies: Vec<Vec<(String, Vec<String>)>>,
+    /// Whether claims without a class get this one.
+    pub default: bool,
 }
 
 /// A driver on a node.

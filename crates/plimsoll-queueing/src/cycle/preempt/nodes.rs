@@ -9,7 +9,7 @@ use crate::cond;
 use crate::cycle::Cycle;
 use crate::cycle::assign::{Assignment, FlavorAssignment, Mode, Possibility, Search};
 use crate::cycle::dry_runs::Choice;
-use crate::cycle::joint::all_can_be_reserved;
+use crate::cycle::joint::can_wait_for_others;
 use crate::cycle::places::Places;
 use crate::cycle::victim::{Lacking, Target};
 use crate::ids::{ClusterQueueId, FlavorResource, WorkloadId};
@@ -70,7 +70,7 @@ impl Cycle<'_> {
     }
 
     fn pods_needed(&self, id: WorkloadId, cq: ClusterQueueId, admission: &Admission) -> Option<NodesNeeded> {
-        let wl = self.state.wl(id).filter(|w| w.quota().is_none() && all_can_be_reserved(w))?;
+        let wl = self.state.wl(id).filter(|w| w.quota().is_none() && can_wait_for_others(w))?;
         if !self.state.checks_of(cq, Some(admission)).is_empty() || self.state.is_autoscaled(admission) {
             return None;
         }

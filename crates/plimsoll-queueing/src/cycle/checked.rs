@@ -1,0 +1,79 @@
+//! Nodes for workloads whose admission checks are ready: a check may bring the nodes, so they are looked for when it has.
+
+use super::joint::{ADMISSION_CHECKS, all_can_be_reserved};
+use crate::Queueing;
+use crate::cond;
+use crate::ids::WorkloadId;
+use crate::joint::{NodeReservations, NodesDecision};
+use crate::model::{CheckState, WorkloadStatus};
+use crate::phase::Phase;
+use crate::state::WorkloadInfo;
+use plimsoll_state::model::Pod;
+use plimsoll_state::time::Time;
+
+/// Whether all checks of a workload are ready that waits for nothing else, and nodes were left to its checks.
+fn is_checked(status: &WorkloadStatus) -> bool {
+    let left = |c: &crate::model::Condition| !c.status && c.reason == ADMISSION_CHECKS;
+    Phase::of(status) == Phase::Reserved
+        && !status.awaits_topology()
+        && status.admission_checks.iter().all(|c| c.state == CheckState::Ready)
+        && status.condition(cond::NODES_RESERVED).is_some_and(left)
+}
+
+/// What the checks change in the pods of a podset.
+fn update(wl: &WorkloadInfo, pod: &mut Pod) {
+    let updates = wl.obj.status.admission_checks.iter().flat_map(|c| &c.updates);
+    for update in updates.filter(|u| u.name == pod.pod_set) {
+        let selector = update.node_selector.iter().map(|(k, v)| (k.clone(), v.clone()));
+        pod.spec.node_selector.extend(selector);
+        pod.spec.tolerations.extend(update.tolerations.iter().cloned());
+    }
+}
+
+impl Queueing {
+    /// Notes a workload whose checks may have become ready.
+    pub(crate) fn note_checked(&mut self, id: WorkloadId) {
+        if self.wl(id).is_some_and(|w| is_checked(&w.obj.status)) {
+            self.joint.checked.insert(id);
+        }
+    }
+
+    /// Reserves nodes for the pods of workloads whose checks have become ready. Where they don't all fit now the workload is
+    /// admitted all the same: it has its quota, and what its checks promised may be on its way.
+    pub fn reserve_nodes_of_checked(&mut self, now: Time, nodes: &mut dyn NodeReservations) {
+        for id in std::mem::take(&mut self.joint.checked) {
+            let Some(wl) = self.wl(id).filter(|w| is_checked(&w.obj.status) && all_can_be_reserved(w)) else {
+                continue;
+            };
+            let Some(admission) = &wl.obj.status.admission else { continue };
+            let (key, mut pods) = (wl.obj.key.clone(), Vec::new());
+            for assigned in &admission.assignments {
+                if let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) {
+                    self.expected_pods(&key, podset, assigned, &mut pods);
+                }
+            }
+            pods.iter_mut().for_each(|(pod, _)| update(wl, pod));
+            let (run, result) = nodes.dry_run(now, &key, &pods);
+            let decision = match result {
+                Err(failure) => {
+                    nodes.end(run);
+                    let lack = failure.message;
+                    let text = format!("Quota alone decided: when the admission checks were ready, {lack}");
+                    NodesDecision::QuotaAlone(ADMISSION_CHECKS, text)
+                }
+                Ok(()) => {
+                    let places = nodes.reserve_nodes(now, &key, &[run]);
+                    if places.is_empty() {
+                        continue;
+                    }
+                    if let Some(wl) = self.wl_mut(id) {
+                        wl.set_nodes_reserved(true);
+                    }
+                    NodesDecision::Reserved(places)
+                }
+            };
+            self.joint.decided.insert(id, decision);
+            self.dirty.workloads.insert(id);
+        }
+    }
+}
