@@ -27,6 +27,8 @@ use plimsoll_client::informer::parse;
 use plimsoll_client::{
     Client, Clock, Controller, Deletion, Informer, Outcome, Resource, Target, WorkQueue, resources,
 };
+use plimsoll_jobs::CustomKind;
+use plimsoll_jobs::multikueue::has_other_manager;
 use plimsoll_state::Time;
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
@@ -101,6 +103,12 @@ impl Operator {
         let read = read.map(|(resource, kind, namespaced)| definition(resource, kind, *namespaced, &[], &[]));
         let own = definition(&self.resource, self.kind, true, self.short_names, self.defaults);
         read.chain([own]).collect()
+    }
+
+    /// Whether an object is another controller's (`managedBy`).
+    fn leaves(&self, object: &Value) -> bool {
+        let kind = CustomKind::of_kind(&self.resource.api_version(), self.kind);
+        kind.is_some_and(|kind| has_other_manager(kind, object))
     }
 }
 
@@ -188,7 +196,7 @@ impl OperatorController {
     async fn sync_object(&self, key: &str) -> Outcome {
         let Some(object) = self.objects.get(key) else { return Ok(None) };
         let Ok(meta) = serde_json::from_value::<Meta>(object["metadata"].clone()) else { return Ok(None) };
-        if meta.deletion_timestamp.is_some() {
+        if meta.deletion_timestamp.is_some() || self.operator.leaves(&object) {
             return Ok(None);
         }
         let Some(object) = self.completed(&object, &meta.namespace) else { return Ok(Some(RETRY)) };

@@ -169,6 +169,33 @@ fn follow(object: &Value, at: &ClusterAt, cluster: &Value, pod_sets: &mut [Value
     })
 }
 
+/// Whether the groups of a RayCluster have as many pods as these podsets.
+pub(crate) fn has_sizes_of(cluster: &Value, pod_sets: &[Value]) -> bool {
+    let own = groups(cluster, &CLUSTER);
+    let size =
+        |t: &PodTemplate| pod_sets.iter().find(|p| p["name"] == t.podset.as_str()).map(|p| &p["count"]);
+    own.len() == pod_sets.len() && own.iter().all(|t| size(t).is_some_and(|count| *count == t.count))
+}
+
+/// Gives the groups of workers of one RayCluster the sizes that those of another one have (Kueue `syncWorkerReplicas`). A size
+/// that is not written is: defaults of the two clusters may differ.
+pub(crate) fn resize(from: &Value, to: &mut Value) {
+    let Some(Value::Array(groups)) = to.pointer_mut("/spec/workerGroupSpecs") else { return };
+    for group in groups {
+        let same = |other: &&Value| other["groupName"] == group["groupName"];
+        let Some(other) = worker_groups(CLUSTER.spec(from)).iter().find(same) else { continue };
+        if workers(other) == workers(group) {
+            continue;
+        }
+        for field in ["replicas", "numOfHosts"] {
+            let size = json::int(other, &[field]).unwrap_or(1);
+            if json::int(group, &[field]).unwrap_or(1) != size {
+                json::set(group, &[field], json!(size));
+            }
+        }
+    }
+}
+
 /// The key of the RayJob or RayService that owns this object, if that is a RayCluster.
 pub(crate) fn of_cluster(kind: CustomKind, object: &Value) -> Option<Key> {
     let owner = json::controller(object).filter(|_| kind == CustomKind::RAY_CLUSTER)?;

@@ -5,6 +5,7 @@ use plimsoll_api::resource::{self, Resource};
 use serde_json::Value;
 
 use super::config;
+use crate::custom_kind::CustomKind;
 use crate::names::MULTIKUEUE as CONTROLLER;
 use crate::store::{Kind, ObjectStore};
 use crate::{Env, names};
@@ -32,6 +33,14 @@ pub(super) fn managed_by(resource: Resource) -> Option<(&'static [&'static str],
         resource::APP_WRAPPERS => (SPEC, "workload.codeflare.dev/appwrapper-controller"),
         resource::TRAIN_JOBS => (SPEC, "trainer.kubeflow.org/trainjob-controller"),
         _ => return None,
+    })
+}
+
+/// Whether a controller other than that of its kind runs this object of a kind that CustomResourceDefinitions add.
+pub fn has_other_manager(custom: CustomKind, object: &Value) -> bool {
+    managed_by(custom.preferred()).is_some_and(|(path, own)| {
+        let manager = json::text(object, path);
+        !manager.is_empty() && manager != own
     })
 }
 

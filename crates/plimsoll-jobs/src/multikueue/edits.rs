@@ -1,4 +1,5 @@
-//! Changes of a job that its copy on a worker gets while it runs (Kueue's `syncElasticJob` and `RemoteSpecSyncer`).
+//! Changes of a job that its copy on a worker gets while it runs (Kueue's `syncElasticJob`, `ElasticReplicaSync` and
+//! `RemoteSpecSyncer`).
 
 use plimsoll_api::json;
 use serde_json::Value;
@@ -6,31 +7,41 @@ use serde_json::Value;
 use super::{IDENTIFIERS, set_workload};
 use crate::custom_kind::CustomKind;
 use crate::job::pods_count;
+use crate::kinds::ray;
 use crate::store::Kind;
 use crate::{Env, names};
 
 /// The worker's job with the changes; the same where there are none.
 pub(super) fn edited(kind: Kind, local: &Value, remote: &Value, workload: &Value, env: Env<'_>) -> Value {
     let mut new = remote.clone();
-    if kind == Kind::Job && env.is_elastic(local) {
-        resize(local, workload, &mut new);
-    } else if kind == Kind::Custom(CustomKind::RAY_SERVICE) {
-        copy(local, &["spec", "serveConfigV2"], &mut new);
+    match kind {
+        Kind::Job if env.is_elastic(local) && pods_of(workload) == pods_count(local) => {
+            copy(local, &["spec", "parallelism"], &mut new);
+            rename(&mut new, workload);
+        }
+        Kind::Custom(CustomKind::RAY_CLUSTER)
+            if env.is_elastic(local)
+                && ray::has_sizes_of(local, json::list(workload, &["spec", "podSets"])) =>
+        {
+            ray::resize(local, &mut new);
+            rename(&mut new, workload);
+        }
+        Kind::Custom(CustomKind::RAY_SERVICE) => copy(local, &["spec", "serveConfigV2"], &mut new),
+        _ => {}
     }
     new
 }
 
-/// An elastic Job gets the parallelism that its workload stands for, and the name of that: another slice has replaced the
-/// one before. A workload that is not in step with the Job is no measure: the Job has grown, and its next slice waits.
-fn resize(local: &Value, workload: &Value, new: &mut Value) {
-    let pods = json::list(workload, &["spec", "podSets"]).iter().filter_map(|p| p["count"].as_i64());
-    if pods.sum::<i64>() != pods_count(local) {
-        return;
-    }
-    copy(local, &["spec", "parallelism"], new);
-    if IDENTIFIERS.prebuilt_of(new) != json::name(workload) {
-        json::remove(new, &["metadata", "labels", names::PREBUILT]);
-        set_workload(new, json::name(workload));
+/// Pods of a workload. An elastic job that has another number of them is not given on: it has grown, and its next slice waits.
+fn pods_of(workload: &Value) -> i64 {
+    json::list(workload, &["spec", "podSets"]).iter().filter_map(|p| p["count"].as_i64()).sum()
+}
+
+/// Gives an elastic job the name of its workload: another slice has replaced the one before.
+fn rename(job: &mut Value, workload: &Value) {
+    if IDENTIFIERS.prebuilt_of(job) != json::name(workload) {
+        json::remove(job, &["metadata", "labels", names::PREBUILT]);
+        set_workload(job, json::name(workload));
     }
 }
 

@@ -39,6 +39,7 @@ pub use self::cluster::{ClusterState, path_warning, plan as plan_cluster};
 pub(crate) use self::config::runs_elsewhere;
 pub use self::config::{ClusterSource, source};
 pub(crate) use self::defaults::default_managed_by;
+pub use self::defaults::has_other_manager;
 pub use self::earliest::{Answer, Answers, Outlook};
 pub use self::quota::{Quotas, local_queues_of, plan as plan_quota, queues_concerned, queues_with_checks};
 pub use self::settings::Settings;

@@ -17,6 +17,7 @@ mod job_kinds;
 mod kueue_site;
 mod logging;
 mod multikueue;
+mod multikueue_elastic;
 mod multikueue_three;
 mod plugins;
 mod queue;

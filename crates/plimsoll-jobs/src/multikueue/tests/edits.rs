@@ -1,9 +1,10 @@
 //! Jobs that change while they run on a worker.
 
-use plimsoll_api::resource::RAY_SERVICES;
+use plimsoll_api::resource::{RAY_CLUSTERS, RAY_SERVICES};
 
 use super::*;
 use crate::custom_kind::CustomKind;
+use crate::multikueue::edits::edited;
 
 #[test]
 fn edits_of_the_configuration_of_a_ray_service_reach_its_worker() {
@@ -113,4 +114,72 @@ fn an_elastic_job_grows_and_shrinks_with_its_slices() {
     shrunk.put(Kind::Job, elastic_job(1, "9"));
     let plan = look(&shrunk, &store, "job-b");
     assert_eq!(remote(&plan), ["two: patch Job ", "two: patch Workload "]);
+}
+
+/// Kueue `TestMultiKueueAdapter` of RayClusters (`raycluster_multikueue_adapter_test.go`), as far as it is about sizes.
+#[test]
+fn a_ray_cluster_gets_the_sizes_of_its_workload() {
+    let kind = Kind::Custom(CustomKind::RAY_CLUSTER);
+    let group = |name: &str, replicas: Option<i64>, hosts: Option<i64>| {
+        let mut group = json!({"groupName": name, "template": {"spec": {"containers": []}}});
+        for (field, value) in [("replicas", replicas), ("numOfHosts", hosts)] {
+            if let Some(value) = value {
+                group[field] = json!(value);
+            }
+        }
+        group
+    };
+    let cluster = |groups: &[Value], workload: &str| {
+        json!({"metadata": {"namespace": "ns", "name": "a", "uid": "j", "resourceVersion": "7",
+                "annotations": {names::ELASTIC: "true", names::PREBUILT: workload}},
+            "spec": {"suspend": false, "headGroupSpec": {}, "workerGroupSpecs": groups}})
+    };
+    // Groups of the manager's cluster; counts of its workload; what the worker's gets.
+    type Row<'a> = (&'a [Value], &'a [i64], Option<Value>);
+    let rows: [Row<'_>; 5] = [
+        // It has grown, and the workload is the one before.
+        (&[group("W", Some(3), None), group("h", Some(1), Some(2))], &[1, 2, 2], None),
+        (
+            &[group("W", Some(3), None), group("h", Some(1), Some(4))],
+            &[1, 3, 4],
+            Some(json!([
+                group("W", Some(3), None),
+                group("h", Some(1), Some(4)),
+                group("own", Some(1), None)
+            ])),
+        ),
+        // Another cluster may have other defaults.
+        (
+            &[group("W", None, None), group("h", None, None)],
+            &[1, 1, 1],
+            Some(json!([
+                group("W", Some(1), None),
+                group("h", Some(1), Some(1)),
+                group("own", Some(1), None)
+            ])),
+        ),
+        // The same number in another shape.
+        (&[group("W", Some(1), Some(2)), group("h", Some(2), Some(1))], &[1, 2, 2], None),
+        (&[group("W", Some(3), None)], &[1, 3, 2], None),
+    ];
+    let theirs =
+        cluster(&[group("W", Some(2), None), group("h", Some(1), Some(2)), group("own", Some(1), None)], "b");
+    for (groups, counts, want) in rows {
+        let mut workload = workload("Ready", &["QuotaReserved", "Admitted"]);
+        workload["metadata"]["name"] = json!("b");
+        let owner = json!({"apiVersion": RAY_CLUSTERS.api_version, "kind": RAY_CLUSTERS.kind, "name": "a"});
+        workload["metadata"]["ownerReferences"] = json!([owner]);
+        let pod_sets = ["head", "w", "h"].iter().zip(counts);
+        workload["spec"]["podSets"] =
+            pod_sets.map(|(name, count)| json!({"name": name, "count": count})).collect();
+        let fixture = Fixture::default();
+        let local = cluster(groups, "");
+        let new = edited(kind, &local, &theirs, &workload, fixture.env(NOW));
+        let got = (new != theirs).then(|| new["spec"]["workerGroupSpecs"].clone());
+        assert_eq!(got, want, "{groups:?}");
+        // A cluster that is not elastic keeps what it came with.
+        let mut fixed = local;
+        json::remove(&mut fixed, &["metadata", "annotations"]);
+        assert_eq!(edited(kind, &fixed, &theirs, &workload, fixture.env(NOW)), theirs);
+    }
 }
