@@ -79,17 +79,19 @@ pub(super) fn replicated_jobs_status(state: &State<'_>, job_set: &Value) -> Vec<
     replicated(job_set).iter().map(|r| jobs(json::text(r, &["name"]))).collect()
 }
 
-fn status(state: &State<'_>) -> Value {
+/// The conditions of a JobSet and of what is made of one: why and with which message it is suspended, and the type that says that it
+/// is complete.
+pub(super) fn conditions(state: &State<'_>, suspended: (&str, &str), complete: &str) -> Value {
     let total = state.total();
-    let conditions = state.conditions(&[
-        ("Suspended", state.suspended, "SuspendedJobs", "jobset is suspended"),
-        (
-            "Completed",
-            total.is_done() && total.wanted > 0,
-            "AllJobsCompleted",
-            "jobset completed successfully",
-        ),
+    let done = total.is_done() && total.wanted > 0;
+    state.conditions(&[
+        ("Suspended", state.suspended, suspended.0, suspended.1),
+        (complete, done, "AllJobsCompleted", "jobset completed successfully"),
         ("Failed", total.failed > 0, "FailedJobs", "jobset failed due to one or more job failures"),
-    ]);
-    json!({"replicatedJobsStatus": replicated_jobs_status(state, state.object), "conditions": conditions})
+    ])
+}
+
+fn status(state: &State<'_>) -> Value {
+    json!({"replicatedJobsStatus": replicated_jobs_status(state, state.object),
+        "conditions": conditions(state, ("SuspendedJobs", "jobset is suspended"), "Completed")})
 }

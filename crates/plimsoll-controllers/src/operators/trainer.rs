@@ -5,7 +5,7 @@ use plimsoll_client::Resource;
 use plimsoll_jobs::train_job_set;
 use serde_json::{Value, json};
 
-use super::job_set::{replicated_jobs_status, roles};
+use super::job_set::{conditions, replicated_jobs_status, roles};
 use super::plan::State;
 use super::{Operator, Reads};
 
@@ -58,16 +58,6 @@ pub(super) const TRAIN_JOB: Operator = Operator {
 };
 
 fn status(state: &State<'_>) -> Value {
-    let total = state.total();
-    let conditions = state.conditions(&[
-        ("Suspended", state.suspended, "Suspended", "TrainJob is suspended"),
-        (
-            "Complete",
-            total.is_done() && total.wanted > 0,
-            "AllJobsCompleted",
-            "jobset completed successfully",
-        ),
-        ("Failed", total.failed > 0, "FailedJobs", "jobset failed due to one or more job failures"),
-    ]);
-    json!({"jobsStatus": replicated_jobs_status(state, &state.object[JOB_SET]), "conditions": conditions})
+    json!({"jobsStatus": replicated_jobs_status(state, &state.object[JOB_SET]),
+        "conditions": conditions(state, ("Suspended", "TrainJob is suspended"), "Complete")})
 }
