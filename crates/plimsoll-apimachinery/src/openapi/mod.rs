@@ -6,6 +6,7 @@
 
 mod binary;
 mod describe;
+mod merge;
 mod paths;
 mod schemas;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 pub use self::binary::{v2 as v2_binary, v3 as document_binary};
+pub use self::merge::{add_v2, v2_below};
 use crate::builtin;
 use crate::discovery;
 use crate::kinds::{Kind, KindTable};
@@ -38,6 +40,11 @@ fn names(table: &KindTable) -> BTreeSet<String> {
         names.extend(versions.iter().map(|v| format!("apis/{group}/{v}")));
     }
     names
+}
+
+/// SHA-256 in hexadecimal, upper case: the hash of a document's bytes.
+pub fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02X}")).collect()
 }
 
 /// `/openapi/v3`: all documents with their hashes.
@@ -90,7 +97,11 @@ pub fn document(table: &KindTable, name: &str, version: &str) -> Option<Value> {
         Some((group, gv)) => resources(table, name, &group, &gv),
         None => paths::other(name),
     };
-    Some(json!({
+    Some(whole(&paths, &schemas, version))
+}
+
+fn whole(paths: &Value, schemas: &Value, version: &str) -> Value {
+    json!({
         "openapi": "3.0.0",
         "info": { "title": "Kubernetes", "version": version },
         "paths": paths,
@@ -101,7 +112,15 @@ pub fn document(table: &KindTable, name: &str, version: &str) -> Option<Value> {
                 "name": "authorization", "in": "header",
             } },
         },
-    }))
+    })
+}
+
+/// A document with these paths and schemas, and with the built-in schemas that they refer to; `title` and `version` are
+/// the server's.
+pub fn document_of(title: &str, version: &str, paths: &Value, schemas: &Map<String, Value>) -> Value {
+    let mut document = whole(paths, &schemas::with_built_in(paths, schemas), version);
+    document["info"]["title"] = json!(title);
+    document
 }
 
 fn resources(table: &KindTable, name: &str, group: &str, version: &str) -> (Value, Value) {
@@ -114,9 +133,13 @@ fn resources(table: &KindTable, name: &str, group: &str, version: &str) -> (Valu
 
 /// `/openapi/v2`: everything in one Swagger 2.0 document.
 pub fn v2(table: &KindTable, version: &str) -> Value {
+    v2_of("Kubernetes", version, names(table).iter().filter_map(|name| document(table, name, version)))
+}
+
+/// These documents as one Swagger 2.0 document.
+pub fn v2_of(title: &str, version: &str, documents: impl Iterator<Item = Value>) -> Value {
     let (mut all_paths, mut definitions) = (Map::new(), Map::new());
-    for name in names(table) {
-        let Some(document) = document(table, &name, version) else { continue };
+    for document in documents {
         let merge = |into: &mut Map<String, Value>, from: &Value| {
             for (key, value) in from.as_object().into_iter().flatten() {
                 into.entry(key.clone()).or_insert_with(|| value.clone());
@@ -129,7 +152,7 @@ pub fn v2(table: &KindTable, version: &str) -> Value {
     }
     let mut document = json!({
         "swagger": "2.0",
-        "info": { "title": "Kubernetes", "version": version },
+        "info": { "title": title, "version": version },
         "paths": all_paths,
         "definitions": definitions,
         "parameters": {},

@@ -95,6 +95,12 @@ pub fn of_rows(rows: &[Arc<Kind>]) -> Value {
     if scales {
         wanted.insert("io.k8s.api.autoscaling.v1.Scale".to_owned());
     }
+    add_built_in(&mut made, wanted);
+    Value::Object(made)
+}
+
+/// Adds the built-in schemas of these names, and those that they refer to.
+fn add_built_in(made: &mut Map<String, Value>, mut wanted: BTreeSet<String>) {
     while let Some(name) = wanted.pop_first() {
         if made.contains_key(&name) {
             continue;
@@ -105,7 +111,29 @@ pub fn of_rows(rows: &[Arc<Kind>]) -> Value {
             made.insert(name, schema);
         }
     }
+}
+
+/// These schemas, with the built-in ones that they and the paths of a document refer to.
+pub fn with_built_in(paths: &Value, schemas: &Map<String, Value>) -> Value {
+    let mut wanted = BTreeSet::new();
+    written_references(paths, &mut wanted);
+    schemas.values().for_each(|schema| written_references(schema, &mut wanted));
+    let mut made = schemas.clone();
+    add_built_in(&mut made, wanted);
     Value::Object(made)
+}
+
+/// Names of schemas that a document refers to.
+fn written_references(document: &Value, out: &mut BTreeSet<String>) {
+    match document {
+        Value::Object(map) => {
+            let target = map.get("$ref").and_then(Value::as_str);
+            out.extend(target.and_then(|t| t.strip_prefix("#/components/schemas/")).map(str::to_owned));
+            map.values().for_each(|v| written_references(v, out));
+        }
+        Value::Array(all) => all.iter().for_each(|v| written_references(v, out)),
+        _ => {}
+    }
 }
 
 fn references(schema: &Value, out: &mut BTreeSet<String>) {

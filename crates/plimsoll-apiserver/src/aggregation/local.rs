@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::openapi;
 use super::served::{Backend, LocalApi, Served};
 use crate::server::Server;
 
@@ -13,14 +14,17 @@ impl Server {
     /// APIService that names another server stays, and goes first.
     pub async fn add_api(self: &Arc<Self>, api: Arc<dyn LocalApi>) {
         for version in api.versions() {
-            self.aggregation().set_local(Served {
+            let mut served = Served {
                 group: api.group().to_owned(),
                 version: (*version).to_owned(),
                 backend: Backend::Local(Arc::clone(&api)),
                 group_priority: PRIORITY,
                 version_priority: PRIORITY,
                 resources: Some(api.resources(version)),
-            });
+                documents: None,
+            };
+            served.documents = openapi::read(self.store(), &served).await.ok().map(Arc::new);
+            self.aggregation().set_local(served);
             crate::custom::register_service(self, api.group(), version, (PRIORITY, PRIORITY)).await;
         }
     }

@@ -5,6 +5,7 @@
 
 mod documents;
 mod local;
+pub(crate) mod openapi;
 pub(crate) mod remote;
 pub(crate) mod served;
 pub(crate) mod services;

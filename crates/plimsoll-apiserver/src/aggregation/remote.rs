@@ -110,6 +110,11 @@ impl Remote {
     }
 }
 
+/// The user who looks at servers and their documents.
+pub(super) fn aggregator() -> User {
+    User::new("system:kube-aggregator", &["system:masters"])
+}
+
 /// Names a user to the server behind (`k8s.io/client-go/transport`, `NewAuthProxyRoundTripper`), instead of what the client
 /// said of itself.
 pub(crate) fn name_user(headers: &mut HeaderMap, user: &User) {

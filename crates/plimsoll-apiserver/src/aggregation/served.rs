@@ -1,10 +1,11 @@
 //! A version of a group that is served beside the server's own, and who answers for it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{Method, Uri};
+use http::{HeaderValue, Method, Uri};
 use serde_json::Value;
 
 use super::remote::Remote;
@@ -20,7 +21,8 @@ pub trait LocalApi: Send + Sync + 'static {
     /// The APIResourceList of a version.
     fn resources(&self, version: &str) -> Value;
 
-    /// Answers a request that its user may make.
+    /// Answers a request that its user may make: for what is below its versions, and for its OpenAPI documents
+    /// (`/openapi/v3`, `/openapi/v2`).
     fn answer(&self, request: LocalRequest) -> BoxFuture<'static, LocalAnswer>;
 }
 
@@ -72,6 +74,19 @@ pub(crate) struct Served {
     pub version_priority: i64,
     /// Its APIResourceList; `None`: not known yet, or the server does not answer.
     pub resources: Option<Value>,
+    /// Its OpenAPI documents as they were read last; `None`: not yet.
+    pub documents: Option<Arc<Documents>>,
+}
+
+/// The documents of a version.
+#[derive(Debug, Default)]
+pub(crate) struct Documents {
+    /// Entries of the index by name (`apis/GROUP/VERSION`); none: the server has no documents of version 3.
+    pub index: BTreeMap<String, Value>,
+    /// Its part of the Swagger document; null: the server has none.
+    pub swagger: Value,
+    /// The ETag of the Swagger document.
+    pub etag: Option<HeaderValue>,
 }
 
 impl Served {

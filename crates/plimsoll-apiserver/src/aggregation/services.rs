@@ -11,9 +11,9 @@ use plimsoll_apimachinery::{Gvk, Kind};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::remote::{Remote, Unreachable, name_user};
-use super::served::{Backend, Served};
-use crate::auth::User;
+use super::openapi;
+use super::remote::{Remote, Unreachable, aggregator, name_user};
+use super::served::{Backend, Documents, Served};
 use crate::server::{Follower, Server};
 use crate::store::{Expected, Key, Record};
 use crate::webhook_client::service::Unresolved;
@@ -80,6 +80,7 @@ fn take_on(server: &Arc<Server>, record: &Arc<Record>) {
         version_priority: priority("versionPriority"),
         backend: Backend::Remote(Arc::new(remote)),
         resources: None,
+        documents: None,
         group,
         version,
     });
@@ -116,9 +117,23 @@ async fn look(server: &Arc<Server>, served: &Arc<Served>) -> bool {
         }
     };
     let answers = resources.is_some();
-    server.aggregation().looked(served, resources);
+    // Of one that does not answer, the last known ones stay.
+    let documents = if answers { read_documents(server, served).await } else { served.documents.clone() };
+    server.aggregation().looked(served, resources, documents);
     report(server, served, verdict).await;
     answers
+}
+
+/// The OpenAPI documents of a version: those that are known, if the server does not give them now.
+async fn read_documents(server: &Server, served: &Served) -> Option<Arc<Documents>> {
+    match tokio::time::timeout(PATIENCE, openapi::read(server.store(), served)).await {
+        Ok(Ok(documents)) => Some(Arc::new(documents)),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, group = served.group, version = served.version, "OpenAPI documents");
+            served.documents.clone()
+        }
+        Err(_) => served.documents.clone(),
+    }
 }
 
 /// The APIResourceList of a version.
@@ -129,7 +144,7 @@ async fn discover(server: &Server, remote: &Remote, path: &str) -> Result<Value,
         .header(header::USER_AGENT, "kube-aggregator")
         .body(Full::new(Bytes::new()))
         .map_err(|e| bad(&e))?;
-    name_user(request.headers_mut(), &User::new("system:kube-aggregator", &["system:masters"]));
+    name_user(request.headers_mut(), &aggregator());
     let response = remote.send(server.store(), request).await?;
     let status = response.status();
     if !status.is_success() {

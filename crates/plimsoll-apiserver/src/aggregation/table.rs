@@ -8,7 +8,8 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::documents;
-use super::served::Served;
+use super::openapi;
+use super::served::{Documents, Served};
 use crate::http::info::{RequestInfo, Shape};
 
 /// Who serves a version: a part of this process, and another server, which goes first.
@@ -52,8 +53,10 @@ impl Aggregation {
         let key = (served.group.clone(), served.version.clone());
         self.change(|all| {
             let entry = all.entry(key).or_default();
-            let resources = entry.remote.as_ref().and_then(|before| before.resources.clone());
-            entry.remote = Some(Arc::new(Served { resources, ..served }));
+            let before = entry.remote.as_ref();
+            let resources = before.and_then(|before| before.resources.clone());
+            let documents = before.and_then(|before| before.documents.clone());
+            entry.remote = Some(Arc::new(Served { resources, documents, ..served }));
         });
         self.changed.notify_one();
     }
@@ -70,13 +73,13 @@ impl Aggregation {
         });
     }
 
-    /// What another server has answered to the look at its resources, if it is still that server.
-    pub fn looked(&self, served: &Arc<Served>, resources: Option<Value>) {
+    /// What another server has answered to the look at its resources, and its documents, if it is still that server.
+    pub fn looked(&self, served: &Arc<Served>, resources: Option<Value>, documents: Option<Arc<Documents>>) {
         self.change(|all| {
             let key = (served.group.clone(), served.version.clone());
             let remote = all.get_mut(&key).and_then(|entry| entry.remote.as_mut());
             if let Some(remote) = remote.filter(|now| Arc::ptr_eq(now, served)) {
-                *remote = Arc::new(Served { resources, ..Served::clone(remote) });
+                *remote = Arc::new(Served { resources, documents, ..Served::clone(remote) });
             }
         });
     }
@@ -141,6 +144,22 @@ impl Aggregation {
     pub fn group(&self, group: &str, own: Option<Value>) -> Option<Value> {
         let of_group: Vec<_> = self.all().into_iter().filter(|s| s.group == group).collect();
         if of_group.is_empty() { own } else { Some(documents::group(group, own, &of_group)) }
+    }
+
+    /// What answers for the OpenAPI document of this name (`apis/GROUP/VERSION`).
+    pub fn documenting(&self, name: &str) -> Option<Arc<Served>> {
+        let has = |s: &Arc<Served>| s.documents.as_ref().is_some_and(|d| d.index.contains_key(name));
+        self.all().into_iter().find(has)
+    }
+
+    /// Adds the documents to `/openapi/v3`.
+    pub fn add_to_openapi(&self, index: &mut Value) {
+        openapi::add_to_index(index, &self.all());
+    }
+
+    /// Adds the paths and definitions to `/openapi/v2`.
+    pub fn add_to_swagger(&self, document: &mut Value) {
+        openapi::add_to_swagger(document, &self.all());
     }
 
     /// Adds the paths to `/`.

@@ -7,11 +7,12 @@ use http_body_util::{BodyDataStream, Full};
 use hyper::body::Incoming;
 use plimsoll_apimachinery::ApiError;
 
-use super::Req;
 use super::body::{Body, Broken};
 use super::reply::{Payload, Reply};
+use super::{Req, discovery};
 use crate::aggregation::remote::{Remote, name_user};
 use crate::aggregation::served::{Backend, LocalRequest, Served};
+use crate::machine;
 
 /// Headers that are about one connection, or that this server sets itself.
 const DROPPED: [&str; 8] = [
@@ -41,6 +42,26 @@ pub async fn answer(req: &Req, served: &Served) -> Result<Reply, ApiError> {
     }
 }
 
+/// `/openapi/…`: documents of other servers' versions are asked of them, in the name of the user. A document that this server has
+/// itself is its own.
+pub async fn openapi(req: &mut Req) -> Result<Reply, ApiError> {
+    let name = req.info.path.strip_prefix("/openapi/v3/").unwrap_or("").trim_matches('/').to_owned();
+    if name.is_empty() || machine::has_openapi_document(&req.table, &name) {
+        return discovery::openapi(req);
+    }
+    let Some(served) = req.server.aggregation().documenting(&name) else { return discovery::openapi(req) };
+    let mut reply = answer(req, &served).await?;
+    // Others send their own.
+    let etag = match &reply.payload {
+        Payload::Raw(bytes, _) if reply.status == 200 => format!("\"{}\"", machine::hash(bytes)),
+        _ => return Ok(reply),
+    };
+    if req.header(header::IF_NONE_MATCH) == Some(etag.as_str()) {
+        reply = Reply::nothing(304);
+    }
+    Ok(reply.with_header(header::ETAG, etag).with_header(header::VARY, "Accept"))
+}
+
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     headers
         .iter()
@@ -51,6 +72,11 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
 
 /// Sends a request on to another server, and its answer back as it comes.
 async fn proxy(req: &Req, remote: &Remote) -> Result<Reply, ApiError> {
+    if req.headers.contains_key(header::UPGRADE) {
+        let message = "the server does not implement upgraded connections (SPDY, WebSocket) to the servers of \
+                       APIServices: connect to that server itself";
+        return Err(ApiError::new(501, "NotImplemented", message));
+    }
     let path = req.uri.path_and_query().map_or("/", |p| p.as_str());
     let mut request = Request::builder()
         .method(req.method.clone())

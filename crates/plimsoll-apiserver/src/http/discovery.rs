@@ -190,7 +190,8 @@ pub fn openapi(req: &mut Req) -> Result<Reply, ApiError> {
     let Some(document) = rest.strip_prefix("v3") else { return Ok(Reply::page_not_found()) };
     let name = document.trim_matches('/');
     if name.is_empty() {
-        let index = machine::openapi_index(&req.table);
+        let mut index = machine::openapi_index(&req.table);
+        req.server.aggregation().add_to_openapi(&mut index);
         let bytes = serde_json::to_vec(&index).map_err(ApiError::internal)?;
         let etag = format!("\"{}\"", machine::hash(&bytes));
         if req.header(header::IF_NONE_MATCH) == Some(etag.as_str()) {
@@ -230,7 +231,8 @@ fn openapi_v2(req: &Req) -> Result<Reply, ApiError> {
     let Some(form) = accepted(req).find(|t| is_json(t) || BINARY_V2.contains(t)) else {
         return Ok(Reply { status: 406, payload: Payload::Empty, headers: Vec::new() });
     };
-    let document = plimsoll_apimachinery::openapi::v2(&req.table, GIT_VERSION);
+    let mut document = plimsoll_apimachinery::openapi::v2(&req.table, GIT_VERSION);
+    req.server.aggregation().add_to_swagger(&mut document);
     let (bytes, media_type) = if is_json(form) {
         (serde_json::to_vec(&document).map_err(ApiError::internal)?, "application/json")
     } else {

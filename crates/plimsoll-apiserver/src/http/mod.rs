@@ -386,7 +386,7 @@ async fn route(req: &mut Req) -> Result<Reply, ApiError> {
             match head {
                 "version" => discovery::version(req),
                 "healthz" | "livez" | "readyz" => meta::health(req, head),
-                "openapi" => discovery::openapi(req),
+                "openapi" => aggregated::openapi(req).await,
                 "metrics" if path == "/metrics" => meta::metrics(req),
                 ".well-known" | "openid" => meta::openid(req),
                 "" => discovery::root(req),

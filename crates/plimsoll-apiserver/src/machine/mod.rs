@@ -23,5 +23,5 @@ pub use object::{
 };
 pub use patch::{PatchType, apply_patch, unsupported_patch};
 pub use read::{decode, json_error, unread};
-pub use schemas::{hash, openapi_document, openapi_index};
+pub use schemas::{has_openapi_document, hash, openapi_document, openapi_index};
 pub use show::{has_protobuf, is_sorted_table, protobuf_event, table, table_options, to_protobuf};

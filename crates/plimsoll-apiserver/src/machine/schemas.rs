@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use plimsoll_apimachinery::{KindTable, openapi};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::version::GIT_VERSION;
 
@@ -21,12 +20,17 @@ pub struct Document {
 
 /// SHA-256 in hexadecimal, upper case, for ETags.
 pub fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02X}")).collect()
+    openapi::digest(bytes)
 }
 
 /// The index of schema documents.
 pub fn openapi_index(table: &KindTable) -> Value {
     openapi::index(table)
+}
+
+/// Whether there is a schema document of this name.
+pub fn has_openapi_document(table: &KindTable, name: &str) -> bool {
+    openapi::hash(table, name).is_some()
 }
 
 /// Most schema documents kept; there are about 35 of built-in kinds.

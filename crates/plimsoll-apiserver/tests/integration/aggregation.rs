@@ -2,14 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::api::Api;
-use crate::support::front::Front;
+use crate::support::front::{Front, read as read_answer};
 use crate::support::https::{self, Https};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use plimsoll_apiserver::http::listener::Limits;
 use serde_json::{Value, json};
 
@@ -17,7 +21,7 @@ const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const NAME: &str = "v1.example.dev";
 
 /// Tells what it was asked, and serves discovery.
-async fn answer(request: Request<hyper::body::Incoming>) -> Response<Full<Bytes>> {
+async fn answer(request: Request<Incoming>) -> Response<Full<Bytes>> {
     if request.uri().path() == "/apis/example.dev/v1" {
         let row = |name: &str| json!({"name": name, "singularName": "", "namespaced": true, "kind": "Boat", "verbs": ["get", "create"]});
         let list = json!({"kind": "APIResourceList", "groupVersion": "example.dev/v1",
@@ -124,4 +128,142 @@ async fn another_server_answers_for_its_group() {
     assert!(message.contains("failing or missing response from https://remote.default.svc"), "{message}");
     assert_eq!(api.send("DELETE", &format!("{SERVICES}/{NAME}"), None).await.0, 200);
     assert_eq!(front.get(boats).await.0, 404);
+}
+
+/// As [`answer`], with OpenAPI documents: the Swagger document changes once, and is sent when it is not known.
+fn documented(
+    version: Arc<AtomicUsize>,
+) -> impl Fn(Request<Incoming>) -> BoxFuture<'static, Response<Full<Bytes>>> + Clone + Send + Sync + 'static {
+    move |request| {
+        let version = version.load(Ordering::SeqCst);
+        Box::pin(async move {
+            let name = "apis/example.dev/v1";
+            let header = |name: &str| request.headers().get(name).map(|v| v.to_str().unwrap().to_owned());
+            match request.uri().path() {
+                "/openapi/v3" => {
+                    let url = |name: &str| json!({"serverRelativeURL": format!("/openapi/v3/{name}?hash=H{version}")});
+                    // All but the first two are not its own.
+                    let names = [name, "apis/example.dev", "version", "apis/apps/v1"];
+                    let paths: Value = names.map(|name| (name.to_owned(), url(name))).into_iter().collect();
+                    https::json(200, json!({ "paths": paths }).to_string())
+                }
+                "/openapi/v3/apis/example.dev/v1" => {
+                    let asked = json!({"user": header("x-remote-user"), "query": request.uri().query(), "version": version});
+                    let mut answer = https::json(200, asked.to_string());
+                    answer.headers_mut().insert("etag", "\"own\"".parse().unwrap());
+                    answer
+                }
+                "/openapi/v2" => {
+                    let etag = format!("\"{version}\"");
+                    if header("if-none-match").as_ref() == Some(&etag) {
+                        return https::json(304, String::new());
+                    }
+                    let of = |name: &str| {
+                        json!({"get": {"responses": {"200": {"description": "OK",
+                        "schema": {"$ref": format!("#/definitions/{name}")}}}}})
+                    };
+                    let meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+                    let boat = json!({"type": "object", "description": format!("boat {version}"),
+                        "properties": {"metadata": {"$ref": format!("#/definitions/{meta}")}}});
+                    let document = json!({"swagger": "2.0",
+                        "paths": {"/apis/example.dev/v1/boats": of("dev.example.v1.Boat"), "/version/": of("Info")},
+                        "definitions": {"dev.example.v1.Boat": boat, "Info": {"type": "string"}, (meta): {"type": "object"}}});
+                    let mut answer = https::json(200, document.to_string());
+                    answer.headers_mut().insert("etag", etag.parse().unwrap());
+                    answer
+                }
+                _ => answer(request).await,
+            }
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_of_another_server_are_merged() {
+    let version = Arc::new(AtomicUsize::new(1));
+    let remote = Https::start(&["remote.default.svc".to_owned()], documented(Arc::clone(&version))).await;
+    let front = Front::start(Limits::default()).await;
+    let api = Api::of(front.server.clone());
+    let read = async |path: &str| {
+        let (status, body) = front.get(path).await;
+        (status.as_u16(), serde_json::from_slice::<Value>(&body).unwrap_or_default())
+    };
+    let (_, index) = read("/openapi/v3").await;
+    let (_, swagger) = read("/openapi/v2").await;
+    let named = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "remote"},
+        "spec": {"type": "ExternalName", "externalName": "localhost"}});
+    assert_eq!(api.send("POST", "/api/v1/namespaces/default/services", Some(&named)).await.0, 201);
+    let created = api.send("POST", SERVICES, Some(&service(remote.address.port(), &remote.ca))).await;
+    assert_eq!(created.0, 201, "{}", created.1);
+    until(&api, "Passed").await;
+
+    // Version 3: two entries more, which lead there.
+    let (_, with) = read("/openapi/v3").await;
+    let mut want = index.clone();
+    for name in ["apis/example.dev", "apis/example.dev/v1"] {
+        want["paths"][name] = json!({"serverRelativeURL": format!("/openapi/v3/{name}?hash=H1")});
+    }
+    assert_eq!(with, want);
+    let document = "/openapi/v3/apis/example.dev/v1";
+    let (status, headers, body) =
+        front.send(front.request(Method::GET, &format!("{document}?hash=H1"), "")).await;
+    assert_eq!((status.as_u16(), &headers["etag"]), (200, &http::HeaderValue::from_static("\"own\"")));
+    let asked: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(asked, json!({"user": "admin", "query": "hash=H1", "version": 1}));
+
+    // Version 2: everything in one document, in which every reference leads somewhere.
+    let (_, with) = read("/openapi/v2").await;
+    let (before, after) = (swagger["paths"].as_object().unwrap(), with["paths"].as_object().unwrap());
+    assert_eq!(after.len(), before.len() + 1);
+    assert!(before.iter().all(|(path, item)| after[path] == *item), "own paths stay as they are");
+    let response = &with["paths"]["/apis/example.dev/v1/boats"]["get"]["responses"]["200"];
+    assert_eq!(response["schema"]["$ref"], "#/definitions/dev.example.v1.Boat");
+    let boat = &with["definitions"]["dev.example.v1.Boat"];
+    assert_eq!(boat["description"], "boat 1");
+    let meta = boat["properties"]["metadata"]["$ref"].as_str().unwrap();
+    assert_eq!(with.pointer(&meta[1..]), Some(&json!({"type": "object"})), "{meta}");
+    let own = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    assert_eq!(with["definitions"][own], swagger["definitions"][own]);
+    assert!(with["definitions"]["Info"].is_null());
+    // In the binary form, too.
+    let mut request = front.request(Method::GET, "/openapi/v2", "");
+    let binary = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    request.headers_mut().insert("accept", binary.parse().unwrap());
+    let (status, _, body) = front.send(request).await;
+    assert_eq!(status.as_u16(), 200);
+    assert!(body.windows(6).any(|w| w == b"boat 1"));
+
+    // A changed document is read again with the next look.
+    version.store(2, Ordering::SeqCst);
+    let patch = json!({"spec": {"versionPriority": 11}});
+    assert_eq!(api.send("PATCH", &format!("{SERVICES}/{NAME}"), Some(&patch)).await.0, 200);
+    let changed = async || {
+        let (_, with) = read("/openapi/v2").await;
+        with["definitions"]["dev.example.v1.Boat"]["description"] == "boat 2"
+    };
+    let mut tries = 0;
+    while !changed().await {
+        tries += 1;
+        assert!(tries < 600, "never read again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let url = read("/openapi/v3").await.1["paths"]["apis/example.dev/v1"]["serverRelativeURL"].clone();
+    assert_eq!(url, "/openapi/v3/apis/example.dev/v1?hash=H2");
+
+    // Connections that are to become something else are not passed on.
+    let mut request =
+        front.request(Method::GET, "/apis/example.dev/v1/namespaces/default/boats/b/engine", "");
+    for (name, value) in [("connection", "upgrade"), ("upgrade", "websocket")] {
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    let (mut sender, _) = front.http1().await;
+    let (status, _, body) = read_answer(sender.send_request(request).await.unwrap()).await;
+    let refused: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((status.as_u16(), &refused["reason"]), (501, &json!("NotImplemented")));
+    assert!(refused["message"].as_str().unwrap().contains("upgraded connections"), "{refused}");
+
+    assert_eq!(api.send("DELETE", &format!("{SERVICES}/{NAME}"), None).await.0, 200);
+    assert_eq!(read("/openapi/v3").await.1, index);
+    assert_eq!(read("/openapi/v2").await.1, swagger);
+    assert_eq!(front.get(document).await.0, 404);
 }

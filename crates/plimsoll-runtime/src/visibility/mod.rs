@@ -5,12 +5,14 @@
 pub mod delegated;
 mod documents;
 mod forecast;
+mod openapi;
 pub mod register;
 pub mod serve;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Method, Uri};
 use plimsoll_apimachinery::ApiError;
 use plimsoll_queueing::{Forecast, Page, PendingWorkload, QueueName};
@@ -37,12 +39,12 @@ pub struct Answer {
     /// Media type of the body.
     pub content_type: &'static str,
     /// Body.
-    pub body: String,
+    pub body: Bytes,
 }
 
 impl Answer {
     fn json(status: u16, body: &Value) -> Self {
-        Self { status, content_type: JSON, body: format!("{body}\n") }
+        Self { status, content_type: JSON, body: format!("{body}\n").into() }
     }
 
     /// An error as its `Status`.
@@ -97,6 +99,14 @@ impl Visibility {
     pub async fn answer(&self, method: &Method, uri: &Uri, accept: &str, body: &[u8]) -> Answer {
         let segments: Vec<String> = uri.path().trim_matches('/').split('/').map(decoded).collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        if let ["openapi", document @ ..] = &segments[..] {
+            return match openapi::answer(document, accept) {
+                Some(_) if !matches!(*method, Method::GET | Method::HEAD) => {
+                    Answer::error(&method_not_allowed())
+                }
+                answer => answer.unwrap_or_else(Answer::page_not_found),
+            };
+        }
         let Some(asked) = asked(&segments) else { return Answer::page_not_found() };
         if asked == Asked::NotServed {
             return Answer::error(&not_served());

@@ -27,7 +27,7 @@ impl LocalApi for Served {
         async move {
             let LocalRequest { method, uri, accept, body } = request;
             let answer = visibility.answer(&method, &uri, &accept, &body).await;
-            LocalAnswer { status: answer.status, content_type: answer.content_type, body: answer.body.into() }
+            LocalAnswer { status: answer.status, content_type: answer.content_type, body: answer.body }
         }
         .boxed()
     }

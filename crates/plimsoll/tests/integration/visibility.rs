@@ -108,6 +108,26 @@ async fn pending_workloads_are_shown_in_queue_order() {
     }
 }
 
+/// The OpenAPI documents of the API server have the group: all that `kubectl explain` and its validation read.
+async fn documented(up: &Up) {
+    let index = raw(up, "/openapi/v3").await.unwrap();
+    for version in ["v1beta1", "v1beta2"] {
+        let name = format!("apis/visibility.kueue.x-k8s.io/{version}");
+        let url =
+            index["paths"][&name]["serverRelativeURL"].as_str().unwrap_or_else(|| panic!("{name}: {index}"));
+        let document = raw(up, url).await.unwrap();
+        let path = format!("{BASE}/{version}/clusterqueues/{{name}}/pendingworkloads");
+        let answer = &document["paths"][&path]["get"]["responses"]["200"]["content"]["application/json"];
+        let summary = format!("io.k8s.kueue.visibility.{version}.PendingWorkloadsSummary");
+        assert_eq!(answer["schema"]["$ref"], format!("#/components/schemas/{summary}"), "{document}");
+        let kind = &document["components"]["schemas"][&summary]["x-kubernetes-group-version-kind"][0]["kind"];
+        assert_eq!(kind, "PendingWorkloadsSummary");
+        let swagger = raw(up, "/openapi/v2").await.unwrap();
+        assert_eq!(swagger["definitions"][&summary]["type"], "object");
+        assert!(swagger["paths"][&path]["get"].is_object());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_visibility_api_is_discovered() {
     let up = Up::start(&["--nodes", "1"]).await;
@@ -132,6 +152,7 @@ async fn the_visibility_api_is_discovered() {
     let service =
         raw(&up, "/apis/apiregistration.k8s.io/v1/apiservices/v1beta2.visibility.kueue.x-k8s.io").await;
     assert!(json::is_true(&service.unwrap(), "Available"));
+    documented(&up).await;
     let without = Up::start(&["--nodes", "1", "--no-scheduler"]).await;
     assert!(raw(&without, BASE).await.is_err());
 }
@@ -266,6 +287,7 @@ async fn replicas_serve_it_behind_the_aggregation_layer() {
 
     aggregate(&up, &url).await;
     assert_eq!(shown(&raw(&up, &cq).await.unwrap()), names);
+    documented(&up).await;
     let page = raw(&up, &format!("{BASE}/v1beta1/clusterqueues/cq/pendingworkloads?offset=3")).await.unwrap();
     assert_eq!(shown(&page), names[3..]);
     let error = raw(&up, &cq.replace("/cq/", "/none/")).await.unwrap_err();
