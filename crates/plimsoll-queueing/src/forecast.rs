@@ -1,15 +1,31 @@
 //! When a workload could start that is not there: a dry run of its admission, and of those before it, now and in the time to
 //! come. A MultiKueue manager asks its workers before it sends a workload to one of them.
 
+use std::collections::BTreeSet;
+
 use crate::Queueing;
 use crate::ids::{ClusterQueueId, WorkloadId};
 use crate::model::{StopPolicy, Workload, WorkloadStatus};
 use crate::pending::QueuePosition;
 use crate::state::WorkloadInfo;
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::time::Time;
 
 /// Name of the workload during the dry run. No object can have it.
 const NAME: &str = "/forecast";
+
+/// Most workloads of other ClusterQueues that are looked at.
+const MOST_WAITING: usize = 4096;
+
+/// A ClusterQueue with what waits in it.
+#[derive(Clone, Debug)]
+pub(crate) struct WaitingQueue {
+    pub(crate) cq: ClusterQueueId,
+    /// In order.
+    pub(crate) waiting: Vec<WorkloadId>,
+    /// Those that are before the workload in question, in its own ClusterQueue.
+    pub(crate) before: BTreeSet<WorkloadId>,
+}
 
 /// When a workload could have its quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,8 +44,8 @@ pub struct Forecast {
 impl Queueing {
     /// When this workload could have its quota if it was created now, in its LocalQueue; `None`: there is no such queue.
     ///
-    /// What others in the cohort will ask for is not known, and nodes are not asked (joint admission): quota, topologies and
-    /// run windows decide. Nothing is changed.
+    /// All that wait in the cohort are admitted in the order of cycles, but preempt nobody. What is yet to be created is not
+    /// known, and nodes are not asked (joint admission): quota, topologies and run windows decide. Nothing is changed.
     pub fn forecast(&mut self, mut workload: Workload, now: Time) -> Option<Forecast> {
         let lq = self.local_queues.find(&(workload.key.namespace.clone(), workload.queue.clone()))?;
         self.lq(lq).spec.as_ref()?;
@@ -66,18 +82,41 @@ impl Queueing {
         else {
             return never(format!("the workload may not be queued in ClusterQueue {}", self.cq(cq).name));
         };
-        let ahead = self.ahead_of(id, cq);
-        self.dry_run_admissions(id, cq, &ahead, (now, opens))
+        let queues = self.queues_beside(id, cq);
+        self.dry_run_admissions(id, queues, (now, opens))
     }
 
-    /// The workloads that wait in a ClusterQueue and are before one that would come to it, in order; those that may not be
-    /// queued yet are left out.
-    fn ahead_of(&self, id: WorkloadId, cq: ClusterQueueId) -> Vec<WorkloadId> {
-        let Some(rank) = self.wl(id).map(|wl| self.rank(wl, id)) else { return Vec::new() };
+    /// What waits in a ClusterQueue with a workload that comes to it, and in all of its cohort, if those are not too many.
+    fn queues_beside(&self, id: WorkloadId, cq: ClusterQueueId) -> Vec<WaitingQueue> {
+        let trees = self.trees_of(&BTreeSet::from([cq]));
+        let others = trees.iter().flat_map(|tree| tree.iter()).copied().filter(|&other| other != cq);
+        let mut all = vec![self.waiting_beside(id, cq)];
+        let mut left = MOST_WAITING;
+        for other in others {
+            let waiting = self.may_be_queued(other);
+            let Some(rest) = left.checked_sub(waiting.len()) else {
+                all.truncate(1);
+                return all;
+            };
+            left = rest;
+            all.push(WaitingQueue { cq: other, waiting, before: BTreeSet::new() });
+        }
+        all
+    }
+
+    fn waiting_beside(&self, id: WorkloadId, cq: ClusterQueueId) -> WaitingQueue {
+        let waiting = self.may_be_queued(cq);
+        let rank = self.wl(id).map(|wl| self.rank(wl, id));
+        let is_before = |&other: &WorkloadId| self.wl(other).map(|wl| self.rank(wl, other)) < rank;
+        let before = waiting.iter().copied().filter(is_before).insert_each();
+        WaitingQueue { cq, waiting, before }
+    }
+
+    /// The workloads that wait in a ClusterQueue, in order; those that may not be queued yet are left out.
+    fn may_be_queued(&self, cq: ClusterQueueId) -> Vec<WorkloadId> {
         let pending = &self.cq(cq).pending;
-        let all =
-            self.waiting_ids(cq).filter(|&other| pending.position(other) != Some(QueuePosition::Delayed));
-        all.filter(|&other| self.wl(other).is_some_and(|wl| self.rank(wl, other) < rank)).collect()
+        let all = self.waiting_ids(cq);
+        all.filter(|&other| pending.position(other) != Some(QueuePosition::Delayed)).collect()
     }
 }
 

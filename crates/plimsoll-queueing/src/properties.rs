@@ -3,6 +3,7 @@
 //! to what is fair.
 
 mod bounded;
+mod forecast;
 
 use proptest::prelude::*;
 

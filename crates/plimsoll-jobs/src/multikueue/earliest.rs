@@ -89,6 +89,16 @@ impl Outlook {
     }
 }
 
+/// Until when the checks of copies that have quota on these clusters are waited for: a round from then on.
+fn checks_end(group: &Group<'_>, nominated: &[String]) -> Option<Time> {
+    let copies = nominated.iter().filter_map(|name| group.remotes.get(name.as_str())?.workload.as_deref());
+    let since = |copy: &Value| {
+        let reserved = json::condition(copy, "QuotaReserved").filter(|c| c["status"] == "True")?;
+        timestamp::parse(json::text(reserved, &["lastTransitionTime"]))
+    };
+    copies.filter_map(since).max().map(|since| since.plus(ROUND))
+}
+
 /// The clusters that get a copy now. `clusters` are those of the check in their order; `ends` is when the present round ends.
 pub(super) fn nominate(
     group: &Group<'_>,
@@ -105,6 +115,11 @@ pub(super) fn nominate(
     let next: Vec<&String> = clusters.iter().filter(connected).filter(|c| !nominated.contains(c)).collect();
     if next.is_empty() {
         return Nomination { clusters: nominated, ..Nomination::default() };
+    }
+    // What waits for checks on a worker has its quota: another copy would race it for nothing.
+    if let Some(ends) = checks_end(group, &nominated).filter(|ends| *ends > now) {
+        let (ends_in, ends) = (Some(ends.since(now)), Some(ends));
+        return Nomination { clusters: nominated, ends_in, ends, ..Nomination::default() };
     }
     if ends.is_none() && !nominated.is_empty() {
         // A restart of the manager is no reason to end a round: the times that workers have named are forgotten with it.

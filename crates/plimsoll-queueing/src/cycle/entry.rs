@@ -67,6 +67,30 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// A head of which nothing is known.
+    pub(super) const fn new(id: WorkloadId, cq: ClusterQueueId) -> Self {
+        Self {
+            id,
+            cq,
+            assignment: None,
+            targets: Vec::new(),
+            last_assignment: None,
+            outcome: Outcome::NotNominated,
+            requeue: RequeueReason::Generic,
+            reason: "",
+            message: String::new(),
+            stale: false,
+            resumed: false,
+            second: None,
+            awaits_nodes: false,
+            by_labels: false,
+            retry_at: None,
+            migrates_from: None,
+            fits: None,
+            shortage: None,
+        }
+    }
+
     pub(super) fn mode(&self) -> Mode {
         self.assignment.as_ref().map_or(Mode::NoFit, Assignment::mode)
     }

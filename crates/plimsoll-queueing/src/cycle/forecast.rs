@@ -1,12 +1,15 @@
 //! The dry run of a workload's admission in the time to come: usage of workloads ends with their maximum execution times, and
-//! the ClusterQueue admits those before it first.
+//! whenever some ends the workloads of the whole cohort are admitted as cycles would admit them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::Cycle;
 use super::assign::{Assignment, AssignmentRequest, Mode};
+use super::entry::Entry;
+use super::victim::Target;
 use crate::Queueing;
-use crate::forecast::Forecast;
+use crate::forecast::{Forecast, WaitingQueue};
 use crate::ids::{ClusterQueueId, SchedulingHashId, WorkloadId};
 use crate::model::QueueingStrategy;
 use plimsoll_state::time::{Duration, Time};
@@ -16,112 +19,208 @@ const MOST_TRIES: usize = 256;
 
 /// Admissions in the time to come.
 struct Future {
+    /// The workload in question.
+    id: WorkloadId,
+    now: Time,
+    at: Time,
     /// When usage ends, and whose.
     ends: BTreeSet<(Time, WorkloadId)>,
     /// What those get that are not admitted yet.
-    admitted: BTreeMap<WorkloadId, Assignment>,
+    admitted: BTreeMap<WorkloadId, (ClusterQueueId, Assignment)>,
     /// Assignments that may still be tried.
     tries: usize,
+    /// How many workloads it would preempt now.
+    preempted: usize,
+}
+
+/// A ClusterQueue at one time.
+struct Line {
+    queue: WaitingQueue,
+    strict: bool,
+    /// Index of the next head.
+    next: usize,
+    /// What does not fit at this time.
+    in_vain: BTreeSet<SchedulingHashId>,
 }
 
 impl Queueing {
-    /// When a workload could have its quota in a ClusterQueue, after those `ahead` of it. `opens` is when it may be queued.
+    /// When a workload could have its quota in the first of these ClusterQueues. `opens` is when it may be queued.
     pub(crate) fn dry_run_admissions(
         &mut self,
         id: WorkloadId,
-        cq: ClusterQueueId,
-        ahead: &[WorkloadId],
-        (now, opens): (Time, Time),
+        queues: Vec<WaitingQueue>,
+        times: (Time, Time),
     ) -> Forecast {
         let failed = std::mem::take(&mut self.joint.failed);
         let claims = std::mem::take(&mut self.joint.claims);
-        let mut cycle = Cycle::new(self, now, None);
-        let forecast = cycle.forecast(id, cq, ahead, opens);
+        let mut cycle = Cycle::new(self, times.0, None);
+        let forecast = cycle.forecast(id, queues, times);
         cycle.state.end();
         (self.joint.failed, self.joint.claims) = (failed, claims);
         forecast
     }
 }
 
+impl Line {
+    /// The next workload whose turn it is. In a strict order it is the first one, which keeps capacity in every cycle.
+    fn head(&mut self, cycle: &Cycle<'_>, own: WorkloadId) -> Option<WorkloadId> {
+        if self.strict {
+            let head = self.queue.waiting.first().copied();
+            return head.filter(|id| cycle.inadmissible(*id, self.queue.cq).is_none());
+        }
+        while let Some(&id) = self.queue.waiting.get(self.next) {
+            let hash = cycle.state.wl(id).map(|wl| wl.scheduling_hash());
+            let tried = hash.is_none_or(|hash| id != own && self.in_vain.contains(&hash));
+            if !tried && cycle.inadmissible(id, self.queue.cq).is_none() {
+                return Some(id);
+            }
+            self.next += 1;
+        }
+        None
+    }
+
+    /// A head does not fit; whether another one follows.
+    fn failed(&mut self, cycle: &Cycle<'_>, id: WorkloadId) -> bool {
+        self.in_vain.extend(cycle.state.wl(id).map(|wl| wl.scheduling_hash()));
+        self.next += 1;
+        !self.strict
+    }
+}
+
 impl Cycle<'_> {
-    fn forecast(
+    fn forecast(&mut self, id: WorkloadId, queues: Vec<WaitingQueue>, times: (Time, Time)) -> Forecast {
+        let Some(own) = queues.first().cloned() else { return Forecast::default() };
+        let ahead = own.before.len();
+        if let Some((.., message)) = self.inadmissible(id, own.cq) {
+            return Forecast { ahead, message, ..Forecast::default() };
+        }
+        let mark = self.state.mark();
+        let (mut start, mut future) = self.admissions(id, queues, times);
+        if start.is_none() && future.tries == 0 {
+            // The cohort is too large to be looked at.
+            self.state.rollback(mark);
+            (start, future) = self.admissions(id, vec![own], times);
+        }
+        Forecast { start, preempted: future.preempted, ahead, message: String::new() }
+    }
+
+    /// When the workload is admitted.
+    fn admissions(
+        &mut self,
+        id: WorkloadId,
+        queues: Vec<WaitingQueue>,
+        (now, opens): (Time, Time),
+    ) -> (Option<Time>, Future) {
+        let line = |queue: WaitingQueue| {
+            let strict = self.state.cq(queue.cq).rules.strategy == QueueingStrategy::StrictFifo;
+            Line { queue, strict, next: 0, in_vain: BTreeSet::new() }
+        };
+        let mut lines: Vec<Line> = queues.into_iter().map(line).collect();
+        let cq = lines.first().map(|line| line.queue.cq);
+        let ends = cq.map(|cq| self.known_ends(cq)).unwrap_or_default();
+        let mut future =
+            Future { id, now, at: now, ends, admitted: BTreeMap::new(), tries: MOST_TRIES, preempted: 0 };
+        let mut queued = false;
+        loop {
+            if !queued && future.at >= opens {
+                queued = true;
+                if let Some(WaitingQueue { waiting, before, .. }) = lines.first_mut().map(|l| &mut l.queue) {
+                    let place = waiting.iter().filter(|other| before.contains(other)).count();
+                    waiting.insert(place, id);
+                }
+            }
+            if self.admit_what_fits(&mut lines, &mut future) {
+                return (Some(future.at), future);
+            }
+            let end = future.ends.first().map(|(end, _)| *end);
+            let next = end.into_iter().chain(Some(opens).filter(|opens| *opens > future.at)).min();
+            let (Some(next), true) = (next, future.tries > 0) else { return (None, future) };
+            future.at = future.at.max(next);
+            while let Some(&(end, other)) = future.ends.first().filter(|(end, _)| *end <= future.at) {
+                future.ends.remove(&(end, other));
+                self.simulate_end(other, &mut future);
+            }
+        }
+    }
+
+    /// Runs cycles as long as they admit something or come to other heads; whether the workload in question is admitted.
+    fn admit_what_fits(&mut self, lines: &mut [Line], future: &mut Future) -> bool {
+        for line in lines.iter_mut() {
+            line.next = 0;
+            line.in_vain.clear();
+        }
+        loop {
+            let (mut entries, mut goes_on) = (Vec::new(), false);
+            for line in lines.iter_mut() {
+                let Some(head) = line.head(self, future.id) else { continue };
+                if future.tries == 0 {
+                    return false;
+                }
+                future.tries -= 1;
+                let mut entry = Entry::new(head, line.queue.cq);
+                entry.record(self.assignment_of(head, line.queue.cq, future));
+                goes_on |= entry.mode() != Mode::Fit && line.failed(self, head);
+                entries.push(entry);
+            }
+            goes_on |= self.admit_entries(&entries, lines, future);
+            if future.admitted.contains_key(&future.id) {
+                return true;
+            }
+            if !goes_on {
+                return false;
+            }
+        }
+    }
+
+    /// What a head gets. Of those that are not in question it is not known whether they preempt.
+    fn assignment_of(
         &mut self,
         id: WorkloadId,
         cq: ClusterQueueId,
-        ahead: &[WorkloadId],
-        opens: Time,
-    ) -> Forecast {
-        let mut forecast = Forecast { ahead: ahead.len(), ..Forecast::default() };
-        if let Some((.., message)) = self.inadmissible(id, cq) {
-            forecast.message = message;
-            return forecast;
+        future: &mut Future,
+    ) -> (Assignment, Vec<Target>) {
+        if id != future.id {
+            let assigner = Arc::clone(&self.strategies.flavors);
+            let request = AssignmentRequest { id, cq, counts: None, pins: None, last: None };
+            return (assigner.assign(self, request), Vec::new());
         }
-        let strict = self.state.cq(cq).rules.strategy == QueueingStrategy::StrictFifo;
-        let mut future = Future { ends: self.known_ends(cq), admitted: BTreeMap::new(), tries: MOST_TRIES };
-        let (mut at, mut waiting) = (self.now, ahead.to_vec());
-        loop {
-            waiting = self.admit_in_order(cq, waiting, (at, strict), &mut future);
-            let has_turn = at >= opens && (waiting.is_empty() || !strict);
-            if has_turn && future.tries > 0 {
-                let (assignment, targets) = self.find_assignment(id, cq, None, None);
-                if assignment.mode() == Mode::Fit {
-                    forecast.start = Some(at);
-                    return forecast;
-                }
-                if at == self.now && assignment.mode() == Mode::Preempt {
-                    forecast.preempted = targets.len();
-                }
-                future.tries -= 1;
-            }
-            let end = future.ends.first().map(|(end, _)| *end);
-            let next = end.into_iter().chain(Some(opens).filter(|opens| *opens > at)).min();
-            let (Some(next), true) = (next, future.tries > 0) else { return forecast };
-            at = at.max(next);
-            while let Some(&(end, other)) = future.ends.first().filter(|(end, _)| *end <= at) {
-                future.ends.remove(&(end, other));
-                self.simulate_end(cq, other, &mut future);
-            }
+        let (assignment, targets) = self.find_assignment(id, cq, None, None);
+        if future.at == future.now && assignment.mode() == Mode::Preempt {
+            future.preempted = targets.len();
         }
+        (assignment, targets)
     }
 
-    /// Admits those whose turn it is and that fit, in order; gives those that go on waiting.
-    fn admit_in_order(
-        &mut self,
-        cq: ClusterQueueId,
-        waiting: Vec<WorkloadId>,
-        (at, strict): (Time, bool),
-        future: &mut Future,
-    ) -> Vec<WorkloadId> {
-        let (mut left, mut in_vain) = (Vec::new(), BTreeSet::<SchedulingHashId>::new());
-        for id in waiting {
-            let Some(hash) = self.state.wl(id).map(|wl| wl.scheduling_hash()) else { continue };
-            let blocked = strict && !left.is_empty();
-            if blocked || future.tries == 0 || in_vain.contains(&hash) {
-                left.push(id);
-                continue;
+    /// Admits those of a cycle's entries that still fit, in order; whether there are some.
+    fn admit_entries(&mut self, entries: &[Entry], lines: &mut [Line], future: &mut Future) -> bool {
+        let mut left = self.classical_order(entries);
+        let in_vain = self.in_vain(entries);
+        let before = future.admitted.len();
+        while let Some(e) = self.next_entry(entries, &mut left, &in_vain).and_then(|i| entries.get(i)) {
+            match (e.mode(), &e.assignment) {
+                (Mode::Fit, Some(assignment)) if self.fits(e) == (true, true) => {
+                    self.state.add_usage(e.cq, &assignment.usage);
+                    self.state.tas_charge_assignment(e.id, Some(assignment), true, 1);
+                    let limit = self.state.wl(e.id).and_then(|wl| wl.obj.max_execution_seconds);
+                    let end = |seconds: i32| future.at.plus(Duration::from_seconds(i64::from(seconds)));
+                    future.ends.extend(limit.map(|seconds| (end(seconds), e.id)));
+                    future.admitted.insert(e.id, (e.cq, assignment.clone()));
+                    for line in lines.iter_mut().filter(|line| line.queue.cq == e.cq) {
+                        line.queue.waiting.retain(|id| *id != e.id);
+                    }
+                }
+                (Mode::Preempt, _) => self.reserve_capacity_for_unreclaimable_preemption(e),
+                _ => {}
             }
-            future.tries -= 1;
-            let assigner = std::sync::Arc::clone(&self.strategies.flavors);
-            let request = AssignmentRequest { id, cq, counts: None, pins: None, last: None };
-            let assignment = assigner.assign(self, request);
-            if assignment.mode() != Mode::Fit {
-                in_vain.insert(hash);
-                left.push(id);
-                continue;
-            }
-            self.state.add_usage(cq, &assignment.usage);
-            self.state.tas_charge_assignment(id, Some(&assignment), true, 1);
-            let limit = self.state.wl(id).and_then(|wl| wl.obj.max_execution_seconds);
-            future.ends.extend(limit.map(|s| (at.plus(Duration::from_seconds(i64::from(s))), id)));
-            future.admitted.insert(id, assignment);
         }
-        left
+        self.give_back_reserved();
+        future.admitted.len() > before
     }
 
     /// Simulates that a workload has ended.
-    fn simulate_end(&mut self, cq: ClusterQueueId, id: WorkloadId, future: &mut Future) {
+    fn simulate_end(&mut self, id: WorkloadId, future: &mut Future) {
         match future.admitted.remove(&id) {
-            Some(assignment) => {
+            Some((cq, assignment)) => {
                 self.state.remove_usage(cq, &assignment.usage);
                 self.state.tas_charge_assignment(id, Some(&assignment), true, -1);
             }

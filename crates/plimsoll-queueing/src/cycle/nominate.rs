@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::entry::{Entry, Outcome, RequeueReason};
+use super::entry::{Entry, RequeueReason};
 use super::{Cycle, Head};
 use crate::account::has_failed_checks;
 use crate::cycle::assign::{Assignment, AssignmentRequest, LastAssignment, Mode, Pins, Reducer};
@@ -16,26 +16,7 @@ impl Cycle<'_> {
     pub(super) fn nominate(&mut self, heads: Vec<Head>) -> (Vec<Entry>, Vec<Entry>) {
         let (mut entries, mut inadmissible) = (Vec::new(), Vec::new());
         for Head { id, cq, second, fits, shortage, unreclaimable } in heads {
-            let mut entry = Entry {
-                id,
-                cq,
-                assignment: None,
-                targets: Vec::new(),
-                last_assignment: None,
-                outcome: Outcome::NotNominated,
-                requeue: RequeueReason::Generic,
-                reason: "",
-                message: String::new(),
-                stale: false,
-                resumed: false,
-                second,
-                awaits_nodes: false,
-                by_labels: false,
-                retry_at: None,
-                migrates_from: None,
-                fits,
-                shortage,
-            };
+            let mut entry = Entry { second, fits, shortage, ..Entry::new(id, cq) };
             if fits.is_some() {
                 entries.push(entry);
                 continue;

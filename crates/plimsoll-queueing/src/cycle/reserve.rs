@@ -55,6 +55,14 @@ impl Cycle<'_> {
         self.reserve_usage(e, reserve);
     }
 
+    /// Gives back all that is reserved.
+    pub(super) fn give_back_reserved(&mut self) {
+        for reserved in std::mem::take(&mut self.reserved) {
+            self.state.remove_usage(reserved.cq, &reserved.usage);
+            self.state.tas_charge_assignment(reserved.id, reserved.assignment.as_ref(), false, -1);
+        }
+    }
+
     /// Whether an entry that is to be admitted now fits beside everything that still runs, victims of this cycle
     /// among it. Kueue doesn't look: several that each fit beside a victim can be admitted together in its place,
     /// before it has stopped, and more is reserved than there is.

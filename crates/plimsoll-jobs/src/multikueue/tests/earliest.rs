@@ -10,13 +10,23 @@ fn forecast(start: Option<i64>, preempted: u64, ahead: u64) -> Outlook {
 
 /// The plan of a workload with these nominated clusters, where `two`, `one` and `three` (in this order) are connected.
 fn decided(nominated: &[&str], round: Option<i64>, answers: &[(&str, Outlook, i64)]) -> Plan {
+    decided_with(nominated, &copy(&[]), round, answers)
+}
+
+/// The same with this copy on the nominated clusters.
+fn decided_with(
+    nominated: &[&str],
+    copy: &Value,
+    round: Option<i64>,
+    answers: &[(&str, Outlook, i64)],
+) -> Plan {
     let mut local = workload("Pending", &["QuotaReserved"]);
     local["status"]["nominatedClusterNames"] = json!(nominated);
     let mut manager = manager(local);
     manager.config.multikueue.dispatcher = Dispatcher::Earliest;
     let mut workers: BTreeMap<String, Sight> = BTreeMap::new();
     for name in ["one", "two", "three"] {
-        let has = nominated.contains(&name).then(|| copy(&[]));
+        let has = nominated.contains(&name).then(|| copy.clone());
         workers.insert(name.to_owned(), worker(has, None));
     }
     workers.insert("four".to_owned(), Sight::Lost { since: NOW });
@@ -89,6 +99,25 @@ fn a_round_is_waited_for_and_the_next_worker_comes_after_it() {
     // A manager that starts anew does not know what was answered.
     let plan = decided(&["one"], None, &later);
     assert_eq!((nominated(&plan), plan.round), (Value::Null, Some(at(300))));
+}
+
+#[test]
+fn a_copy_that_waits_for_checks_has_a_round_for_them() {
+    let now = [("two", forecast(Some(0), 0, 0), 0), ("three", forecast(Some(0), 0, 0), 0)];
+    let with = |status: &str, since: i64| {
+        let mut copy = copy(&[("QuotaReserved", 0)]);
+        let condition = &mut copy["status"]["conditions"][0];
+        condition["status"] = json!(status);
+        condition["lastTransitionTime"] = json!(plimsoll_api::timestamp::text(at(since)));
+        decided_with(&["one"], &copy, Some(0), &now)
+    };
+    let plan = with("True", -40);
+    assert_eq!((nominated(&plan), plan.requeue_after), (Value::Null, Some(Duration::from_seconds(260))));
+    assert_eq!(plan.round, Some(at(260)));
+    // Its checks take too long, or it has lost its quota.
+    for (status, since) in [("True", -300), ("False", -40)] {
+        assert_eq!(nominated(&with(status, since)), json!(["one", "two"]), "{status} {since}");
+    }
 }
 
 #[test]
