@@ -38,6 +38,8 @@ pub(crate) struct Fixture {
     pub(crate) stuck: Vec<String>,
     /// Pods for which something is to be written before they are bound.
     pub(crate) prepared: Vec<String>,
+    /// How many writes of workloads fail from now on.
+    pub(crate) refused_writes: usize,
     /// Workloads that were preempted, in this order, and for which workload each.
     pub(crate) preempted: Vec<String>,
     pub(crate) preempted_by: Vec<String>,
@@ -113,6 +115,7 @@ impl Fixture {
             late: BTreeSet::new(),
             stuck: Vec::new(),
             prepared: Vec::new(),
+            refused_writes: 0,
             preempted: Vec::new(),
             preempted_by: Vec::new(),
             lingers: false,
@@ -407,6 +410,12 @@ impl Fixture {
 
     fn carry_out(&mut self, action: Action) {
         match action {
+            Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(u)) if self.refused_writes > 0 => {
+                self.refused_writes -= 1;
+                let (key, id, message) = (u.key.clone(), u.id, "refused".to_owned());
+                let failed = plimsoll_queueing::Event::WriteFailed { key, id, message };
+                self.events.push(Event::Queueing(failed));
+            }
             Action::Queueing(plimsoll_queueing::Action::UpdateWorkload(u)) => {
                 let name = u.key.name.clone();
                 let Some(w) = self.workloads.get_mut(&name) else { return };

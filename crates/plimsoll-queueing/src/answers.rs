@@ -96,6 +96,7 @@ impl Queueing {
         let before = AccountedState::of(wl);
         if wl.obj.fail(write) {
             self.transition(id, Some(&before), false, now);
+            self.note_checked(id);
         }
     }
 

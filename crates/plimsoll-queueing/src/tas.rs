@@ -32,7 +32,7 @@ use charges::PlaceCharge;
 pub(crate) use health::Health;
 pub(crate) use limits::PlaceLimits;
 pub(crate) use place::CountedLeaves;
-pub(crate) use request::{Places, TasRequests, TasView, is_explicit, set_places};
+pub(crate) use request::{MULTI_KUEUE, Places, TasRequests, TasView, is_explicit, set_places};
 use tree::{FlavorTree, Leaf, is_same_place};
 use when_empty::WhenEmpty;
 

@@ -4,14 +4,19 @@ use super::quota_alone::nodes;
 use crate::Event;
 use crate::testing::{Fixture, cluster_queue};
 use plimsoll_queueing::{AdmissionCheck, CheckState, Config, PodSetUpdate};
-use plimsoll_state::model::StringMap;
+use plimsoll_state::model::{Node, StringMap, Taint, TaintEffect, Toleration, TolerationOperator};
 
 /// A world whose ClusterQueue has an admission check.
 fn world() -> Fixture {
+    world_of("example.com/check")
+}
+
+/// The same with the controller of the check.
+fn world_of(controller: &str) -> Fixture {
     let mut queue = cluster_queue("c", &[("f", 100)]);
     queue.admission_checks = vec![("check".into(), Vec::new())];
     let mut w = Fixture::with_queues(true, Config::default(), &[queue]);
-    let check = AdmissionCheck { name: "check".into(), controller: "example.com/check".into(), active: true };
+    let check = AdmissionCheck { name: "check".into(), controller: controller.into(), active: true };
     w.events.push(Event::Queueing(plimsoll_queueing::Event::AdmissionCheckUpsert(Box::new(check))));
     w.run();
     w
@@ -82,4 +87,53 @@ fn the_reservation_outlives_the_process() {
     w.restart(true);
     let reserved = w.engine.scheduler().map(|s| s.reserved_places().0);
     assert_eq!(reserved, Some(2));
+}
+
+#[test]
+fn nodes_of_another_cluster_are_not_reserved_here() {
+    let mut w = world_of("kueue.x-k8s.io/multikueue");
+    w.node("a", 2);
+    w.late.insert("job-0".to_owned());
+    w.submit("job", 1, 1);
+    ready(&mut w, "job", &[]);
+    assert_eq!(w.admitted(), ["job"]);
+    assert_eq!(nodes(&w, "job").1, "AdmissionChecks");
+    assert_eq!(w.engine.scheduler().map(|s| s.reserved_places().0), Some(0));
+}
+
+#[test]
+fn a_write_that_fails_is_made_again_with_the_nodes() {
+    let mut w = world();
+    w.node("a", 2);
+    w.late.insert("job-0".to_owned());
+    w.submit("job", 1, 1);
+    w.refused_writes = 1;
+    ready(&mut w, "job", &[]);
+    assert_eq!((w.refused_writes, w.admitted()), (0, vec!["job"]));
+    assert_eq!(nodes(&w, "job"), (true, "NodesReserved".into(), "main: a".into()));
+}
+
+/// Without the toleration that a check adds, the place would be lost.
+#[test]
+fn what_checks_change_counts_after_a_restart() {
+    let mut w = world();
+    w.create_node(Node {
+        name: "a".into(),
+        uid: "a".into(),
+        ready: true,
+        labels: [("flavor".to_owned(), "f".to_owned())].into_iter().collect(),
+        allocatable: [("cpu".to_owned(), 2), ("pods".to_owned(), 10)].into(),
+        taints: vec![Taint { key: "new".into(), value: String::new(), effect: TaintEffect::NoSchedule }],
+        ..Node::default()
+    });
+    w.late.insert("job-0".to_owned());
+    w.submit("job", 1, 1);
+    let toleration =
+        Toleration { key: "new".into(), operator: TolerationOperator::Exists, ..Toleration::default() };
+    let update =
+        PodSetUpdate { name: "main".into(), tolerations: vec![toleration], ..PodSetUpdate::default() };
+    ready(&mut w, "job", &[update]);
+    assert_eq!(nodes(&w, "job").2, "main: a");
+    w.restart(true);
+    assert_eq!(w.engine.scheduler().map(|s| s.reserved_places().0), Some(1));
 }

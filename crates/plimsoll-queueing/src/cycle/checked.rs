@@ -5,10 +5,10 @@ use crate::Queueing;
 use crate::cond;
 use crate::ids::WorkloadId;
 use crate::joint::{NodeReservations, NodesDecision};
-use crate::model::{CheckState, WorkloadStatus};
+use crate::model::{AdmissionCheckState, CheckState, WorkloadStatus};
 use crate::phase::Phase;
 use crate::state::WorkloadInfo;
-use plimsoll_state::model::Pod;
+use crate::tas::MULTI_KUEUE;
 use plimsoll_state::time::Time;
 
 /// Whether all checks of a workload are ready that waits for nothing else, and nodes were left to its checks.
@@ -20,16 +20,6 @@ fn is_checked(status: &WorkloadStatus) -> bool {
         && status.condition(cond::NODES_RESERVED).is_some_and(left)
 }
 
-/// What the checks change in the pods of a podset.
-fn update(wl: &WorkloadInfo, pod: &mut Pod) {
-    let updates = wl.obj.status.admission_checks.iter().flat_map(|c| &c.updates);
-    for update in updates.filter(|u| u.name == pod.pod_set) {
-        let selector = update.node_selector.iter().map(|(k, v)| (k.clone(), v.clone()));
-        pod.spec.node_selector.extend(selector);
-        pod.spec.tolerations.extend(update.tolerations.iter().cloned());
-    }
-}
-
 impl Queueing {
     /// Notes a workload whose checks may have become ready.
     pub(crate) fn note_checked(&mut self, id: WorkloadId) {
@@ -38,21 +28,22 @@ impl Queueing {
         }
     }
 
+    /// Whether the pods of a workload run on another cluster.
+    fn is_dispatched(&self, status: &WorkloadStatus) -> bool {
+        let check = |c: &AdmissionCheckState| self.objects.checks.get(&c.name);
+        status.admission_checks.iter().filter_map(check).any(|c| c.controller == MULTI_KUEUE)
+    }
+
     /// Reserves nodes for the pods of workloads whose checks have become ready. Where they don't all fit now the workload is
     /// admitted all the same: it has its quota, and what its checks promised may be on its way.
     pub fn reserve_nodes_of_checked(&mut self, now: Time, nodes: &mut dyn NodeReservations) {
         for id in std::mem::take(&mut self.joint.checked) {
-            let Some(wl) = self.wl(id).filter(|w| is_checked(&w.obj.status) && all_can_be_reserved(w)) else {
-                continue;
+            let runs_here = |w: &&WorkloadInfo| {
+                is_checked(&w.obj.status) && all_can_be_reserved(w) && !self.is_dispatched(&w.obj.status)
             };
+            let Some(wl) = self.wl(id).filter(runs_here) else { continue };
             let Some(admission) = &wl.obj.status.admission else { continue };
-            let (key, mut pods) = (wl.obj.key.clone(), Vec::new());
-            for assigned in &admission.assignments {
-                if let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) {
-                    self.expected_pods(&key, podset, assigned, &mut pods);
-                }
-            }
-            pods.iter_mut().for_each(|(pod, _)| update(wl, pod));
+            let (key, pods) = (wl.obj.key.clone(), self.pods_of(wl, admission));
             let (run, result) = nodes.dry_run(now, &key, &pods);
             let decision = match result {
                 Err(failure) => {

@@ -318,12 +318,7 @@ impl Cycle<'_> {
         // Whether its only podset gets other nodes than those of a dry run.
         let chosen_by_topology = wl.obj.pod_sets.len() == 1
             && self.state.tas_view().is_placed_by_topology(&wl.obj.pod_sets[0], s.cq, &admission);
-        let (key, mut pods) = (wl.obj.key.clone(), Vec::new());
-        for assigned in &admission.assignments {
-            if let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) {
-                self.state.expected_pods(&key, podset, assigned, &mut pods);
-            }
-        }
+        let (key, pods) = (wl.obj.key.clone(), self.state.pods_of(wl, &admission));
         let Some(nodes) = self.nodes.as_mut() else { return Ok(None) };
         // Where podsets before may be elsewhere now, more than freed nodes counts.
         if let Some((since, message)) = before.filter(|_| alone)

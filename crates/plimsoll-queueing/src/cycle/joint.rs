@@ -210,6 +210,24 @@ impl Queueing {
         (!all_can_be_reserved(wl)).then_some(("SharedClaims", message))
     }
 
+    /// The pods of a workload as they will be with this admission, and with what its admission checks change in them.
+    pub(super) fn pods_of(&self, wl: &WorkloadInfo, admission: &Admission) -> Vec<(Pod, usize)> {
+        let mut pods = Vec::new();
+        for assigned in &admission.assignments {
+            let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) else { continue };
+            let before = pods.len();
+            self.expected_pods(&wl.obj.key, podset, assigned, &mut pods);
+            for update in Self::updates_of(&wl.obj, &podset.name) {
+                for (pod, _) in &mut pods[before..] {
+                    let selector = update.node_selector.iter().map(|(k, v)| (k.clone(), v.clone()));
+                    pod.spec.node_selector.extend(selector);
+                    pod.spec.tolerations.extend(update.tolerations.iter().cloned());
+                }
+            }
+        }
+        pods
+    }
+
     /// The pods of a podset as they will be: with what flavor and topology add, and what the namespace's LimitRanges and the
     /// RuntimeClass fill in.
     pub(super) fn expected_pods(
@@ -272,6 +290,7 @@ impl Queueing {
 
     /// A workload has lost its quota or is gone: nodes are not reserved for it any longer.
     pub(crate) fn release_nodes(&mut self, id: WorkloadId) {
+        self.joint.decided.remove(&id);
         let Some(wl) = self.wl_mut(id).filter(|w| w.nodes_reserved()) else { return };
         wl.set_nodes_reserved(false);
         let key = wl.obj.key.clone();
@@ -328,13 +347,8 @@ impl Queueing {
             if status.is_true(cond::PODS_READY) || status.is_true(cond::EVICTED) {
                 continue;
             }
-            let (key, since, mut pods) = (wl.obj.key.clone(), recorded.transition, Vec::new());
+            let (key, since, pods) = (wl.obj.key.clone(), recorded.transition, self.pods_of(wl, admission));
             let places = reserved_nodes::parse(&recorded.message);
-            for assigned in &admission.assignments {
-                if let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) {
-                    self.expected_pods(&key, podset, assigned, &mut pods);
-                }
-            }
             nodes.rebuild(now, &key, since, &pods, &places);
             if let Some(wl) = self.wl_mut(id) {
                 wl.set_nodes_reserved(true);

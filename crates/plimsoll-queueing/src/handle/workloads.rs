@@ -194,7 +194,6 @@ impl Queueing {
             self.window_named(id, &name, "");
         }
         self.dirty.workloads.remove(&id);
-        self.joint.decided.remove(&id);
         self.dirty.requeue.remove(&id);
         self.second.forget(id);
         self.waits_for_pods = self.waits_for_pods.filter(|&w| w != id);

@@ -463,7 +463,7 @@ impl Queueing {
     }
 
     /// Node selector and tolerations that ready admission checks add to a podset.
-    pub(super) fn updates_of<'a>(
+    pub(crate) fn updates_of<'a>(
         wl: &'a Workload,
         pod_set: &'a str,
     ) -> impl Iterator<Item = &'a crate::model::PodSetUpdate> {

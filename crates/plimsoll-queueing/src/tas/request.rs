@@ -38,7 +38,7 @@ pub(crate) type Places = Result<PlacesFound, (usize, FlavorId, String)>;
 pub(crate) type PlacesFound = Vec<(usize, TopologyAssignment)>;
 
 /// Controllers of admission checks that put the placement off.
-const MULTI_KUEUE: &str = "kueue.x-k8s.io/multikueue";
+pub(crate) const MULTI_KUEUE: &str = "kueue.x-k8s.io/multikueue";
 const PROVISIONING: &str = "kueue.x-k8s.io/provisioning-request";
 
 /// Places of a podset.

@@ -94,7 +94,9 @@ impl Cluster {
         let space = self.strings.get(namespace);
         let known = space.and_then(|s| self.objects.devices.templates.get(&(s, template.to_owned())));
         let Some(template) = known else {
-            return Err(format!("resourceclaimtemplate.resource.k8s.io {template:?} not found"));
+            return Err(format!(
+                "resourceclaimtemplate.resource.k8s.io {template:?} not found, or it asks for what is not supported"
+            ));
         };
         let raw =
             model::ResourceClaim { name: format!("{uid}/{name}"), ..model::ResourceClaim::clone(template) };

@@ -74,12 +74,7 @@ impl Cycle<'_> {
         if !self.state.checks_of(cq, Some(admission)).is_empty() || self.state.is_autoscaled(admission) {
             return None;
         }
-        let (key, mut pods) = (wl.obj.key.clone(), Vec::new());
-        for assigned in &admission.assignments {
-            if let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) {
-                self.state.expected_pods(&key, podset, assigned, &mut pods);
-            }
-        }
+        let (key, pods) = (wl.obj.key.clone(), self.state.pods_of(wl, admission));
         // A template names a class; the priority of that is the workload's, unless it has one of its own.
         let highest = pods.iter().map(|(p, _)| i64::from(p.spec.priority)).max().unwrap_or(0);
         let (admission, priority) = (admission.clone(), highest.max(wl.obj.effective_priority()));
