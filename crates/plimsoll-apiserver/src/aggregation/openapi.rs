@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http::{HeaderValue, Method, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Limited};
 use plimsoll_apimachinery::openapi;
 use serde_json::{Value, json};
 
-use super::remote::{Unreachable, aggregator, name_user};
+use super::remote::{Unreachable, own_request};
 use super::served::{Backend, Documents, LocalRequest, Served};
 use crate::store::Store;
 
@@ -82,15 +82,10 @@ async fn ask(
         }
         Backend::Remote(remote) => {
             let bad = |e: &dyn std::fmt::Display| Unreachable::Server(e.to_string());
-            let mut request = Request::get(path)
-                .header(header::ACCEPT, "application/json")
-                .header(header::USER_AGENT, "kube-aggregator")
-                .body(Full::new(Bytes::new()))
-                .map_err(|e| bad(&e))?;
+            let mut request = own_request(path)?;
             if let Some(etag) = etag {
                 request.headers_mut().insert(header::IF_NONE_MATCH, etag);
             }
-            name_user(request.headers_mut(), &aggregator());
             let (head, body) = remote.send(store, request).await?.into_parts();
             let body = Limited::new(body, MAX_DOCUMENT).collect().await.map_err(|e| bad(&e))?;
             Ok(Answer {

@@ -111,8 +111,22 @@ impl Remote {
 }
 
 /// The user who looks at servers and their documents.
-pub(super) fn aggregator() -> User {
+fn aggregator() -> User {
     User::new("system:kube-aggregator", &["system:masters"])
+}
+
+/// A request of the aggregator itself, for discovery and documents.
+///
+/// # Errors
+/// When the path can't be asked for.
+pub(super) fn own_request(path: &str) -> Result<Request<Full<Bytes>>, Unreachable> {
+    let mut request = Request::get(path)
+        .header(header::ACCEPT, "application/json")
+        .header(header::USER_AGENT, "kube-aggregator")
+        .body(Full::new(Bytes::new()))
+        .map_err(|e| Unreachable::Server(e.to_string()))?;
+    name_user(request.headers_mut(), &aggregator());
+    Ok(request)
 }
 
 /// Names a user to the server behind (`k8s.io/client-go/transport`, `NewAuthProxyRoundTripper`), instead of what the client

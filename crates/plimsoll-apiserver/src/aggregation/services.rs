@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
-use http::{Request, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use plimsoll_apimachinery::{Gvk, Kind};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::openapi;
-use super::remote::{Remote, Unreachable, aggregator, name_user};
+use super::remote::{Remote, Unreachable, own_request};
 use super::served::{Backend, Documents, Served};
 use crate::server::{Follower, Server};
 use crate::store::{Expected, Key, Record};
@@ -139,13 +137,7 @@ async fn read_documents(server: &Server, served: &Served) -> Option<Arc<Document
 /// The APIResourceList of a version.
 async fn discover(server: &Server, remote: &Remote, path: &str) -> Result<Value, Unreachable> {
     let bad = |e: &dyn std::fmt::Display| Unreachable::Server(e.to_string());
-    let mut request = Request::get(path)
-        .header(header::ACCEPT, "application/json")
-        .header(header::USER_AGENT, "kube-aggregator")
-        .body(Full::new(Bytes::new()))
-        .map_err(|e| bad(&e))?;
-    name_user(request.headers_mut(), &aggregator());
-    let response = remote.send(server.store(), request).await?;
+    let response = remote.send(server.store(), own_request(path)?).await?;
     let status = response.status();
     if !status.is_success() {
         return Err(bad(&format!("bad status from {}{path}: {}", remote.url(), status.as_u16())));

@@ -6,6 +6,7 @@ use super::tree::FlavorTree;
 use super::{ALL_FLAVORS, Amounts, SlotKey, Tas, add_times, amount_of, domain_id};
 use crate::Queueing;
 use crate::ids::{FlavorId, Map, ResourceId, WorkloadId};
+use crate::pod_sets::PodSetResources;
 
 /// Where what workloads hold in a domain is kept, or will be.
 #[derive(Debug)]
@@ -72,6 +73,14 @@ impl Tas {
     }
 }
 
+/// The flavors of a podset, each once.
+fn flavors_of(t: &PodSetResources) -> Vec<FlavorId> {
+    let mut flavors: Vec<FlavorId> = t.flavors.iter().map(|(_, f)| *f).collect();
+    flavors.sort_unstable();
+    flavors.dedup();
+    flavors
+}
+
 impl Queueing {
     /// What is held in every domain is the sum of the placements.
     pub(super) fn check_held(&self) {
@@ -79,10 +88,7 @@ impl Queueing {
         let pods = self.ids.find_resource("pods");
         for wl in self.workloads.iter().map(|(_, w)| w).filter(|w| w.quota().is_some()) {
             for t in wl.total_requests().iter().filter(|t| !t.places.is_empty()) {
-                let mut flavors: Vec<FlavorId> = t.flavors.iter().map(|(_, f)| *f).collect();
-                flavors.sort_unstable();
-                flavors.dedup();
-                for flavor in flavors {
+                for flavor in flavors_of(t) {
                     let Some(tree) = self.tas.trees.get(&flavor) else { continue };
                     let scope = (!tree.by_node).then_some(flavor);
                     for (values, count) in &t.places {
@@ -129,10 +135,7 @@ impl Queueing {
         let mut charges = Charges::default();
         for (pod_set, t) in wl.total_requests().iter().enumerate() {
             charges.pod_sets.push(t.one.clone());
-            let mut flavors: Vec<FlavorId> = t.flavors.iter().map(|(_, f)| *f).collect();
-            flavors.sort_unstable();
-            flavors.dedup();
-            for flavor in flavors {
+            for flavor in flavors_of(t) {
                 let Some(tree) = self.tas.trees.get(&flavor) else { continue };
                 let scope = (!tree.by_node).then_some(flavor);
                 charges.places.extend(t.places.iter().map(|(values, count)| PlaceCharge {
