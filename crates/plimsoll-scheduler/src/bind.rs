@@ -89,6 +89,13 @@ impl Scheduler {
 
     fn bind_from(&mut self, id: PodId, from: usize) {
         let Some((runner, assumed)) = self.assumed(id) else { return };
+        let row = &self.cluster.nodes[assumed.node];
+        if !row.exists {
+            // The API server binds a pod to any name. It may have gone while Permit, PreBind or an extender took their time.
+            let text = format!("node {:?} not found", self.cluster.strings.text(row.name));
+            let uid = self.cluster.pods[id].uid.clone();
+            return self.unbind(&uid, &text, false);
+        }
         let found = runner.bind.iter().enumerate().skip(from).find_map(|(at, i)| {
             let made = runner.at(*i);
             match made.plugin.bind(&assumed) {

@@ -319,6 +319,19 @@ fn the_next_extender_binds_where_an_ignorable_one_fails() {
 }
 
 #[test]
+fn no_pod_is_bound_to_a_node_that_has_gone_meanwhile() {
+    let mut w = Harness::new(vec![extender("bi")]);
+    w.step(vec![node("a")]);
+    let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
+    assert_eq!(asked(&out).3, ExtenderCall::Bind("a".into()));
+    let gone = w.step(vec![Event::Object(ObjectEvent::NodeDelete("a".into()))]);
+    assert!(gone.is_empty(), "{gone:?}");
+    let out = w.answer(&out, Err("no".to_owned()));
+    assert_eq!(bound(&out), None);
+    assert_eq!(told(&out), ("SchedulerError", "node \"a\" not found".to_owned()));
+}
+
+#[test]
 fn a_percentage_limits_the_search() {
     let profile = Profile { percentage_of_nodes_to_score: 50, ..Profile::default() };
     for (percentage, nodes, want) in
