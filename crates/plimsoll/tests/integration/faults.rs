@@ -128,12 +128,8 @@ async fn a_job_that_the_leader_before_started_runs_on() {
     let up = Up::start(&["--no-scheduler", "--speed", "1"]).await;
     up.apply(&queue(4)).await;
     let proxy = Proxy::start(&up.kubeconfig, &up.dir).await;
-    let args = [
-        ["--leader-elect-lease-duration", "4s"],
-        ["--leader-elect-renew-deadline", "3s"],
-        ["--leader-elect-retry-period", "500ms"],
-    ]
-    .concat();
+    // The lease has its usual length: see `run::one_leads_and_another_takes_over`.
+    let args = ["--leader-elect-retry-period", "500ms"];
     let (mut first, line) = Run::start(&up.kubeconfig, &args);
     assert!(line["leader"] == true || first.line()["leader"] == true);
     let (mut second, line) = Run::start(&proxy.kubeconfig, &args);

@@ -441,15 +441,9 @@ async fn it_survives_a_restart_of_the_server() {
 async fn one_leads_and_another_takes_over() {
     let up = server(&["--speed", "10"]).await;
     up.apply(&queue(4)).await;
-    let times = [
-        "--leader-elect",
-        "--leader-elect-lease-duration",
-        "4s",
-        "--leader-elect-renew-deadline",
-        "3s",
-        "--leader-elect-retry-period",
-        "500ms",
-    ];
+    // The lease has its usual length: on processors that all other tests share, a leader may be late by seconds, and then
+    // another one takes over rightly.
+    let times = ["--leader-elect", "--leader-elect-retry-period", "500ms"];
     let (mut first, line) = Run::start(&up.kubeconfig, &times);
     assert!(line["leader"] == true || first.line()["leader"] == true);
     let holder = async |up: &Up| {

@@ -25,6 +25,8 @@ use crate::{cli, say};
 
 /// Jobs that may be there at a time; beyond, making them pauses.
 const MOST_JOBS: usize = 300;
+/// How long the load may take to begin.
+const BEGIN: Duration = Duration::from_secs(60);
 /// Time that everything gets to finish and go away at the end.
 const DRAIN: Duration = Duration::from_secs(60);
 /// CPUs of the queue.
@@ -80,6 +82,7 @@ pub async fn run(args: cli::BenchSoak) -> anyhow::Result<()> {
     for n in 0..args.watchers {
         load.spawn(come_and_go(place.target.clone(), n, Arc::clone(&done), stop.clone()));
     }
+    begun(&done, args.watchers).await;
     let samples = follow(&args, server.store(), &dir).await;
     stop.cancel();
     while let Some(ended) = load.join_next().await {
@@ -239,6 +242,19 @@ async fn visit(
     })
     .await;
     Ok(())
+}
+
+/// Waits until there is a load: first connections to a server that has just started, on processors with other work, may take
+/// longer than a short soak. What never begins shows in the figures.
+async fn begun(done: &Done, watchers: usize) {
+    let waits = || {
+        let (jobs, watches) = (done.jobs.load(Ordering::Relaxed), done.watches.load(Ordering::Relaxed));
+        jobs == 0 || watches < watchers as u64
+    };
+    let began = Instant::now();
+    while waits() && began.elapsed() < BEGIN {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// Looks at the server until the time is over.
