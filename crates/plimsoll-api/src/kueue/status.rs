@@ -1,7 +1,7 @@
 //! The engine's answers → statuses of Kueue objects, as JSON merge patches.
 
 use plimsoll_queueing::{
-    Admission, AdmissionCheckState, CheckState, Condition, Delayed, QueueStatus, ResourceUsage,
+    Admission, AdmissionCheckState, CheckState, Condition, Delayed, OUTSIDE, QueueStatus, ResourceUsage,
     TopologyAssignment, WorkloadUpdate, cond,
 };
 use plimsoll_state::Time;
@@ -124,6 +124,8 @@ pub fn workload_status_patch(object: &Value, update: &WorkloadUpdate) -> Value {
     if let Some(checks) = &update.admission_checks {
         let rows = checks.iter().map(|c| check(c, &old["admissionChecks"])).collect();
         out.insert("admissionChecks".into(), Value::Array(rows));
+    } else if let Some(rows) = asked_anew(update, &old["admissionChecks"]) {
+        out.insert("admissionChecks".into(), rows);
     }
     if let Some(requests) = &update.resource_requests {
         let rows: Vec<Value> = requests
@@ -242,6 +244,24 @@ fn check(c: &AdmissionCheckState, old: &Value) -> Value {
         out["retryCount"] = json!(count);
     }
     out
+}
+
+/// The checks of a workload whose reservation a run window takes back, if some have answered since that was decided: what they
+/// have provided for it may be gone when the window opens. Kueue resets them with every eviction; this is none.
+fn asked_anew(update: &WorkloadUpdate, old: &Value) -> Option<Value> {
+    let lost = update.conditions.iter().find(|c| c.kind == cond::QUOTA_RESERVED && !c.status)?;
+    let pending = CheckState::Pending.as_str();
+    let mut rows = old.as_array()?.clone();
+    if update.admission != Some(None) || lost.reason != OUTSIDE || rows.iter().all(|c| c["state"] == pending)
+    {
+        return None;
+    }
+    for row in rows.iter_mut().filter(|c| c["state"] != pending) {
+        let message = format!("Reset to Pending after eviction. Previously: {}", read::text(row, &["state"]));
+        *row = json!({"name": row["name"], "state": pending, "message": message,
+                      "lastTransitionTime": time(lost.transition)});
+    }
+    Some(rows.into())
 }
 
 /// Usage rows grouped by flavor, in their order.

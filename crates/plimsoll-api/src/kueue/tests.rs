@@ -1,5 +1,7 @@
 use super::*;
-use plimsoll_queueing::{AdmissionCheckState, Condition, QueueStatus, ResourceUsage, WorkloadUpdate};
+use plimsoll_queueing::{
+    AdmissionCheckState, Condition, OUTSIDE, QueueStatus, ResourceUsage, WorkloadUpdate, cond,
+};
 use plimsoll_state::Time;
 use serde_json::{Value, json};
 
@@ -80,6 +82,34 @@ fn an_added_check_keeps_the_answer_that_it_has_got() {
     assert_eq!(patched("Ready", ""), row("Ready", "by its controller"));
     assert_eq!(patched("Pending", ""), row("Pending", ""));
     assert_eq!(patched("Ready", "Reset to Pending"), row("Pending", "Reset to Pending"));
+}
+
+#[test]
+fn a_check_that_has_answered_is_asked_anew_when_a_run_window_takes_the_reservation() {
+    let object = json!({"status": {"admissionChecks": [
+        {"name": "a", "state": "Ready", "message": "nodes are there", "podSetUpdates": [{"name": "main"}]},
+        {"name": "b", "state": "Pending", "message": "asked"},
+    ]}});
+    let checks = |reason: &str, admission| {
+        let lost = Condition {
+            kind: cond::QUOTA_RESERVED.to_owned(),
+            reason: reason.to_owned(),
+            transition: Time::from_seconds(1_700_000_000),
+            ..Condition::default()
+        };
+        let update = WorkloadUpdate { conditions: vec![lost], admission, ..WorkloadUpdate::default() };
+        workload_status_patch(&object, &update)["admissionChecks"].clone()
+    };
+    assert_eq!(
+        checks(OUTSIDE, Some(None)),
+        json!([
+            {"name": "a", "state": "Pending", "lastTransitionTime": "2023-11-14T22:13:20Z",
+             "message": "Reset to Pending after eviction. Previously: Ready"},
+            {"name": "b", "state": "Pending", "message": "asked"},
+        ])
+    );
+    assert_eq!(checks("Suspended", Some(None)), Value::Null, "Kueue resets them with evictions alone");
+    assert_eq!(checks(OUTSIDE, None), Value::Null, "there was no reservation");
 }
 
 #[test]

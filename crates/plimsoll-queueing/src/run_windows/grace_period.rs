@@ -182,6 +182,8 @@ impl Queueing {
                 let explicit = self.config.gates.explicit_status;
                 let events = self.held_back_event(id, reason, &message).into_iter().collect();
                 self.edit(id, now, events, |e| {
+                    // What they have provided for it may be gone when the window opens.
+                    e.reset_checks();
                     e.unset_reservation(explicit, reason, &message);
                 })
             }
