@@ -103,7 +103,7 @@ impl Cycle<'_> {
     ) -> (bool, Result<(Places, DryRunId), Refusal>) {
         let Start { first, limits, alone } = start;
         let alone = *alone;
-        let (mut refused, mut by_labels) = (None::<Refused>, false);
+        let (mut refused, mut by_labels, mut all_asked) = (None::<Refused>, false, false);
         let none = |index, flavor| Refusal { index, flavor, text: String::new() };
         for _ in 0..SEARCHES {
             let found = first
@@ -131,14 +131,17 @@ impl Cycle<'_> {
             };
             nodes.end(run);
             by_labels |= labels;
-            let failed = limit_to_placed(&pod_sets, &pods, &placed, limits);
-            let (index, has_domain) = failed.unwrap_or((0, false));
+            let short = limit_to_placed(&pod_sets, &pods, &placed, limits);
             if refused.is_none() {
-                let flavor = self.flavor_at(requests, admission, id, index);
-                refused = Some((Refusal { text: message, ..none(index, flavor) }, places));
-                self.limit_to_usable(id, requests, admission, (limits, alone));
+                let flavor = self.flavor_at(requests, admission, id, short.index);
+                refused = Some((Refusal { text: message, ..none(short.index, flavor) }, places));
             }
-            if !has_domain {
+            // All nodes are asked once, unless what is known already says enough.
+            if !all_asked && !short.by_ports {
+                self.limit_to_usable(id, requests, admission, (limits, alone));
+                all_asked = true;
+            }
+            if !short.has_domain {
                 break;
             }
         }
@@ -252,14 +255,25 @@ fn are_alone_on_nodes(set: &PodsAt<'_>) -> bool {
     selected && ports.any(|p| p.host_port > 0)
 }
 
-/// A domain takes no more pods than it took. Gives the podset of the first place that took fewer, and whether that is a domain.
+/// Where places took fewer pods than they were to take.
+#[derive(Debug, Default)]
+struct Short {
+    /// The podset of the first such place.
+    index: usize,
+    /// Whether that is a domain.
+    has_domain: bool,
+    /// Whether each of them took one pod, beside which its host ports leave no place for another.
+    by_ports: bool,
+}
+
+/// A domain takes no more pods than it took.
 fn limit_to_placed(
     pod_sets: &[usize],
     pods: &[PodsAt<'_>],
     placed: &[usize],
     limits: &mut PlaceLimits,
-) -> Option<(usize, bool)> {
-    let (mut placed, mut first) = (placed.iter(), None);
+) -> Short {
+    let (mut placed, mut first, mut others) = (placed.iter(), None, false);
     for (&index, set) in pod_sets.iter().zip(pods) {
         let (alone, has_domain) = (are_alone_on_nodes(set), !set.levels.is_empty());
         // What the domains that took fewer have in common.
@@ -268,6 +282,7 @@ fn limit_to_placed(
             let Some(taken) = i64::try_from(*taken).ok().filter(|n| *n < i64::from(*count)) else { continue };
             first = first.or(Some((index, has_domain)));
             if !has_domain {
+                others = true;
                 continue;
             }
             limits.limit(index, &domain_id(values), taken);
@@ -276,9 +291,11 @@ fn limit_to_placed(
                 limits.limit_everywhere(index, taken);
                 continue;
             }
+            others = true;
             common = Some(common.map_or((taken, true), |(n, same)| (n, same && n == taken)));
         }
         common.filter(|(n, same)| *same && *n > 0).into_iter().for_each(|(n, _)| limits.guess(index, n));
     }
-    first
+    let (index, has_domain) = first.unwrap_or_default();
+    Short { index, has_domain, by_ports: first.is_some() && !others }
 }
