@@ -213,7 +213,9 @@ impl Shapes {
     pub fn selecting(&mut self, like: ShapeId, labels: &[(Sym, Sym)]) -> ShapeId {
         let like = Arc::clone(&self.shapes[like].row);
         let mut spec = Spec::clone(&like.spec);
-        let mut selector = std::mem::take(&mut spec.node_selector).into_vec();
+        let own = std::mem::take(&mut spec.node_selector).into_vec();
+        let mut selector = Vec::with_capacity(own.len() + labels.len());
+        selector.extend(own);
         for (key, value) in labels {
             match selector.iter_mut().find(|(k, _)| k == key) {
                 Some((_, own)) => *own = *value,
