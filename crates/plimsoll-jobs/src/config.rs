@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use plimsoll_api::json;
+use plimsoll_api::kueue::WorkloadNames;
 use plimsoll_state::model::{LabelSelector, Operator, Requirement, StringMap};
 use plimsoll_state::time::Duration;
 use serde_json::Value;
@@ -57,6 +58,8 @@ pub struct Config {
     pub concurrent_admission: bool,
     /// Gate `WorkloadIdentifierAnnotations`.
     pub identifiers: Identifiers,
+    /// Gate `ShortWorkloadNames`.
+    pub workload_names: WorkloadNames,
     /// Gates that webhooks alone follow.
     pub webhook_gates: WebhookGates,
     /// `objectRetentionPolicies.workloads.afterFinished`; `None`: kept.
@@ -111,6 +114,7 @@ impl Default for Config {
             failure_recovery: false,
             concurrent_admission: false,
             identifiers: Identifiers::default(),
+            workload_names: WorkloadNames::default(),
             webhook_gates: WebhookGates::default(),
             retain_after_finished: None,
             retain_after_deactivated: None,

@@ -403,13 +403,8 @@ fn name(job: &dyn GenericJob, env: Env<'_>) -> String {
     let (object, resource) = (job.object(), job.resource());
     let generation = job.slice_generation();
     let named = |extra: &str| {
-        plimsoll_api::kueue::workload_name_with(
-            resource.kind,
-            resource.group(),
-            json::name(object),
-            json::uid(object),
-            extra,
-        )
+        let (kind, group) = (resource.kind, resource.group());
+        env.config.workload_names.with(kind, group, json::name(object), json::uid(object), extra)
     };
     let taken = |name: &str| env.objects.get(Kind::Workload, json::namespace(object), name).is_some();
     let first = named(&generation);

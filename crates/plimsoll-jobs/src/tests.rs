@@ -11,6 +11,7 @@ use crate::testing::Fixture;
 use crate::{Key, Kind, Plan, Write, names, reconcile};
 
 mod groups;
+mod names_of_workloads;
 mod stops;
 
 const NOW: Time = Time::from_seconds(1_700_000_000);
@@ -99,7 +100,7 @@ fn key() -> Key {
 fn a_suspended_job_gets_a_workload() {
     let mut cache = cache();
     let writes = run(&cache, &key());
-    let name = plimsoll_api::kueue::workload_name("Job", "batch", "j", "job-uid");
+    let name = plimsoll_api::kueue::WorkloadNames::Long.of("Job", "batch", "j", "job-uid");
     let created = format!("CreatedWorkload: Created Workload: ns/{name}");
     assert_eq!(short(&writes), [format!("create workloads {name}"), created]);
     let wl = body(&writes, 0);
@@ -226,7 +227,10 @@ fn eviction_has_two_phases() {
             "patch jobs j ; Stopped: Preempted to accommodate".to_owned(),
             "patch jobs j status".into(),
             "patch jobs j ".into(),
-            format!("stopped {}", plimsoll_api::kueue::workload_name("Job", "batch", "j", "job-uid")),
+            format!(
+                "stopped {}",
+                plimsoll_api::kueue::WorkloadNames::Long.of("Job", "batch", "j", "job-uid")
+            ),
         ]
     );
     assert_eq!(running["spec"]["template"], job()["spec"]["template"], "the template is what it was");
@@ -360,7 +364,7 @@ fn a_pod_is_gated_released_and_finished() {
     cache.put(Kind::Pod, pod("p", &json!({})));
     let key = Key::job(POD, "ns", "p");
     let writes = run(&cache, &key);
-    let name = plimsoll_api::kueue::workload_name("Pod", "", "p", "uid-p");
+    let name = plimsoll_api::kueue::WorkloadNames::Long.of("Pod", "", "p", "uid-p");
     assert_eq!(short(&writes)[0], format!("create workloads {name}"));
     let mut wl = admit(body(&writes, 0), &json!([{"name": "main", "count": 1, "flavors": {"cpu": "f"}}]));
     cache.put(Kind::Workload, wl.clone());

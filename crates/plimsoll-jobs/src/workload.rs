@@ -13,8 +13,8 @@ use crate::{Env, names};
 /// A Workload of a job with these podsets (Kueue `NewWorkload` and `GetWorkloadNameForOwnerWithGVK`): Kueue's name, labels,
 /// finalizer and owner.
 pub fn new(resource: Resource, job: &Value, queue_name: &str, pod_sets: &[Value], env: Env<'_>) -> Value {
-    let name =
-        plimsoll_api::kueue::workload_name(resource.kind, resource.group(), json::name(job), json::uid(job));
+    let names = env.config.workload_names;
+    let name = names.of(resource.kind, resource.group(), json::name(job), json::uid(job));
     let mut wl = without_owner(job, queue_name, pod_sets, env);
     json::set(&mut wl, &["metadata", "name"], json!(name));
     json::set(&mut wl, &["metadata", "labels", names::JOB_UID], json!(json::uid(job)));

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
+use plimsoll_api::kueue::WorkloadNames;
 use plimsoll_config as config;
 use plimsoll_jobs::config::WebhookGates;
 use plimsoll_jobs::integrations::INTEGRATIONS;
@@ -355,6 +356,10 @@ fn queueing(text: &str, pods: bool, modules: &Modules) -> anyhow::Result<Queuein
             true => Identifiers::Annotations,
             false => Identifiers::Labels,
         },
+        workload_names: match read.gates.is_on("ShortWorkloadNames") {
+            true => WorkloadNames::Short,
+            false => WorkloadNames::Long,
+        },
         webhook_gates: WebhookGates {
             validates_ray_updates: read.gates.is_on("ValidateRayAndSparkJobUpdates"),
             default_priority_class: read.gates.is_on("WorkloadPriorityClassDefaulting"),
@@ -437,17 +442,20 @@ mod tests {
         let read = |gates: &str| {
             let text = format!("{EMPTY}featureGates: {{{gates}}}\n");
             let (_, jobs, _) = queueing(&text, false, &Modules::default()).unwrap();
-            (jobs.identifiers, jobs.webhook_gates)
+            (jobs.identifiers, jobs.webhook_gates, jobs.workload_names)
         };
+        let long = WorkloadNames::Long;
         let defaults = WebhookGates::default();
-        assert_eq!(read(""), (Identifiers::Annotations, defaults));
-        assert_eq!(read("WorkloadIdentifierAnnotations: false"), (Identifiers::Labels, defaults));
+        assert_eq!(read(""), (Identifiers::Annotations, defaults, long));
+        let short = read("ShortWorkloadNames: true");
+        assert_eq!(short, (Identifiers::Annotations, defaults, WorkloadNames::Short));
+        assert_eq!(read("WorkloadIdentifierAnnotations: false"), (Identifiers::Labels, defaults, long));
         for (gate, want) in [
             ("ValidateRayAndSparkJobUpdates", WebhookGates { validates_ray_updates: false, ..defaults }),
             ("WorkloadPriorityClassDefaulting", WebhookGates { default_priority_class: false, ..defaults }),
             ("LWSImmutableGroupSize", WebhookGates { immutable_group_size: false, ..defaults }),
         ] {
-            assert_eq!(read(&format!("{gate}: false")), (Identifiers::Annotations, want));
+            assert_eq!(read(&format!("{gate}: false")), (Identifiers::Annotations, want, long));
         }
     }
 

@@ -19,7 +19,7 @@ pub use depends::{DEPENDS_ON, depends_on};
 pub use dispatcher::{AccessProvider, Dispatcher};
 pub use events::{add_metric_labels, delete_event, upsert_event};
 pub use flavor::resource_flavor;
-pub use names::{limited_name, role_hash, variant_name, workload_name, workload_name_with};
+pub use names::{WorkloadNames, limited_name, role_hash};
 pub use status::{
     admission, admits_unready, amount, cluster_queue_status, contradicts_admission, local_queue_status,
     reserves_for_another_spec, workload_status_patch,

@@ -13,6 +13,18 @@ use crate::quantity::Quantity;
 const HASH: usize = 5;
 /// Longest name of an object.
 const LONGEST: usize = 253;
+/// Longest value of a label.
+const LONGEST_LABEL: usize = 63;
+
+/// Names of generated workloads, by the gate `ShortWorkloadNames`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WorkloadNames {
+    /// Up to 253 characters, the longest name of an object.
+    #[default]
+    Long,
+    /// Up to 63 characters, so that a name can be the value of a label.
+    Short,
+}
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, b| {
@@ -21,34 +33,42 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Name of the Workload of a job: `<kind>-<name, cut to fit>-<hash of kind, group, name and UID>`.
-pub fn workload_name(kind: &str, group: &str, name: &str, uid: &str) -> String {
-    workload_name_with(kind, group, name, uid, "")
-}
-
-/// [`workload_name`] with something more in the hash, if not empty; elastic jobs use their generation.
-pub fn workload_name_with(kind: &str, group: &str, name: &str, uid: &str, extra: &str) -> String {
-    with_hash(format!("{}-{name}", kind.to_lowercase()), (kind, group, name, uid), extra)
-}
-
-/// Name of the variant of a workload for a flavor: `<name without its hash>-variant-<flavor>-<hash>` (Kueue
-/// `GetWorkloadNameForVariant`). `parent`: kind, group, name and UID of the workload.
-pub fn variant_name(parent: (&str, &str, &str, &str), flavor: &str) -> String {
-    let (_, _, name, _) = parent;
-    let base = name.rsplit_once('-').map_or(name, |(base, _)| base);
-    with_hash(format!("{base}-variant-{flavor}"), parent, flavor)
-}
-
-fn with_hash(mut prefix: String, owner: (&str, &str, &str, &str), extra: &str) -> String {
-    let (kind, group, name, uid) = owner;
-    let mut end = prefix.len().min(LONGEST - 1 - HASH);
-    while !prefix.is_char_boundary(end) {
-        end -= 1;
+impl WorkloadNames {
+    /// Name of the Workload of a job: `<kind>-<name, cut to fit>-<hash of kind, group, name and UID>` (Kueue
+    /// `GetWorkloadNameForOwnerWithGVK`).
+    pub fn of(self, kind: &str, group: &str, name: &str, uid: &str) -> String {
+        self.with(kind, group, name, uid, "")
     }
-    prefix.truncate(end);
-    let more = if extra.is_empty() { String::new() } else { format!("\n{extra}") };
-    let digest = hex(&Sha1::digest(format!("{kind}\n{group}\n{name}\n{uid}{more}")));
-    format!("{prefix}-{}", digest.get(..HASH).unwrap_or_default())
+
+    /// [`WorkloadNames::of`] with something more in the hash, if not empty; elastic jobs use their generation (Kueue
+    /// `GenerateWorkloadNameWithExtra`).
+    pub fn with(self, kind: &str, group: &str, name: &str, uid: &str, extra: &str) -> String {
+        self.hashed(format!("{}-{name}", kind.to_lowercase()), (kind, group, name, uid), extra)
+    }
+
+    /// Name of the variant of a workload for a flavor: `<name without its hash>-variant-<flavor>-<hash>` (Kueue
+    /// `GetWorkloadNameForVariant`). `parent`: kind, group, name and UID of the workload.
+    pub fn variant(self, parent: (&str, &str, &str, &str), flavor: &str) -> String {
+        let (_, _, name, _) = parent;
+        let base = name.rsplit_once('-').map_or(name, |(base, _)| base);
+        self.hashed(format!("{base}-variant-{flavor}"), parent, flavor)
+    }
+
+    fn hashed(self, mut prefix: String, owner: (&str, &str, &str, &str), extra: &str) -> String {
+        let (kind, group, name, uid) = owner;
+        let longest = match self {
+            Self::Long => LONGEST,
+            Self::Short => LONGEST_LABEL,
+        };
+        let mut end = prefix.len().min(longest - 1 - HASH);
+        while !prefix.is_char_boundary(end) {
+            end -= 1;
+        }
+        prefix.truncate(end);
+        let more = if extra.is_empty() { String::new() } else { format!("\n{extra}") };
+        let digest = hex(&Sha1::digest(format!("{kind}\n{group}\n{name}\n{uid}{more}")));
+        format!("{prefix}-{}", digest.get(..HASH).unwrap_or_default())
+    }
 }
 
 /// A name as it is, or cut to fit with a hash of the whole (names of provisioning requests and their templates).

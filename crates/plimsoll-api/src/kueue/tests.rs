@@ -19,10 +19,56 @@ fn workload_names_are_kueues() {
     let mut checked = 0;
     for row in rows("workload-names").iter().filter(|r| r["generation"].is_null()) {
         let get = |k: &str| row[k].as_str().unwrap_or_default();
-        assert_eq!(workload_name(get("kind"), get("group"), get("name"), get("uid")), get("expect"));
+        assert_eq!(WorkloadNames::Long.of(get("kind"), get("group"), get("name"), get("uid")), get("expect"));
         checked += 1;
     }
     assert!(checked > 10);
+}
+
+/// Kueue's `TestGenerateWorkloadNameWithExtra`.
+#[test]
+fn workload_names_can_be_short() {
+    use WorkloadNames::{Long, Short};
+    const OWNER: &str = "marketing-campaign-autumn-2024-region-north-america-department-digital-strategy-sub-department-social-media-engagement-tracker-and-analytics-dashboard-v2-final-revision-by-engineering-team-lead-senior-architect-validation-checked-approved-by-legal-and-ops-dept";
+    let cut = |length: usize| format!("job-{}-218b8", &OWNER[..length]);
+    for (names, owner, extra, want) in [
+        (Long, "name", "", "job-name-ef3a1".to_owned()),
+        (Short, "name", "", "job-name-ef3a1".to_owned()),
+        (Long, "name", "1", "job-name-2514c".to_owned()),
+        (Short, "name", "1", "job-name-2514c".to_owned()),
+        (Long, OWNER, "", cut(243)),
+        (Short, OWNER, "", cut(53)),
+    ] {
+        assert_eq!(names.with("Job", "batch", owner, "uid", extra), want);
+    }
+    assert_eq!(cut(53), "job-marketing-campaign-autumn-2024-region-north-america-d-218b8");
+    assert_eq!((cut(243).len(), cut(53).len()), (253, 63));
+    // The hash is that of the whole name: what is cut off still counts.
+    let of = |owner: &str| Short.of("Job", "batch", owner, "uid");
+    assert_ne!(of(OWNER), of(&OWNER[..100]));
+    assert_eq!(of(&"a".repeat(53)).len(), 63);
+    assert_eq!(of(&"\u{e9}".repeat(53)).len(), 62, "not cut within a character");
+}
+
+/// Kueue's `TestGetWorkloadNameForVariant`.
+#[test]
+fn names_of_variants_can_be_short() {
+    use WorkloadNames::{Long, Short};
+    let many = "a".repeat(300);
+    for (names, flavor, want) in [
+        (Long, "spot", "job-my-job-variant-spot-6320b".to_owned()),
+        (Short, "spot", "job-my-job-variant-spot-6320b".to_owned()),
+        (Long, many.as_str(), format!("job-my-job-variant-{}-2e907", "a".repeat(228))),
+        (Short, many.as_str(), format!("job-my-job-variant-{}-2e907", "a".repeat(38))),
+    ] {
+        assert_eq!(names.variant(("Job", "batch", "job-my-job-12345", "uid-123"), flavor), want);
+    }
+    let parent = format!("job-{many}-12345");
+    for names in [Long, Short] {
+        let of = |flavor: &str| names.variant(("Job", "batch", &parent, "uid-123"), flavor);
+        let (one, two) = (of("flavor1"), of("flavor2"));
+        assert!(one[..one.len() - 6] == two[..two.len() - 6] && one != two, "{one} {two}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! One kind of row each.
 
-use plimsoll_api::kueue::{amount, workload_name_with};
+use plimsoll_api::kueue::{WorkloadNames, amount};
 use plimsoll_queueing::{QuotaNode, ResourceUsage};
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ fn verdict(out: &[String]) -> Result<(), String> {
 pub fn workload_name(row: &Value) -> Result<(), String> {
     let text = |f: &str| row[f].as_str().unwrap_or_default();
     let extra = row["generation"].as_i64().map_or(String::new(), |g| g.to_string());
-    let name = workload_name_with(text("kind"), text("group"), text("name"), text("uid"), &extra);
+    let name = WorkloadNames::Long.with(text("kind"), text("group"), text("name"), text("uid"), &extra);
     let mut out = Vec::new();
     differences("name", &row["expect"], &name.into(), &mut out);
     verdict(&out)

@@ -94,7 +94,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("SparkApplicationIntegration", false, Works),
     ("MultiKueueOrchestratedPreemption", false, Works),
     ("PriorityBoost", false, Works),
-    ("ShortWorkloadNames", false, Fixed),
+    ("ShortWorkloadNames", false, Works),
     ("FastQuotaReleaseInPodIntegration", false, Fixed),
     ("RejectUpdatesToCQWithInvalidOnFlavors", false, Fixed),
     ("ConcurrentAdmission", false, Works),
@@ -253,7 +253,7 @@ mod tests {
         assert!(!off.engine().partial_admission);
         let table = [
             (set(&[("NoSuchGate", true)]), "unrecognized feature gate: NoSuchGate"),
-            (set(&[("ShortWorkloadNames", true)]), "is not supported by Plimsoll"),
+            (set(&[("VisibilityOnDemand", false)]), "is not supported by Plimsoll"),
             (set(&[("TLSOptions", false)]), "feature is locked to true"),
             (
                 set(&[("TopologyAwareScheduling", false), ("TASProfileMixed", true)]),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_api::conditions::set_status_condition;
-use plimsoll_api::kueue::{variant_name, variants};
+use plimsoll_api::kueue::{WorkloadNames, variants};
 use plimsoll_api::{json, timestamp};
 use plimsoll_state::Time;
 use serde_json::{Value, json};
@@ -360,7 +360,8 @@ fn variants_are_made_of_their_parent() {
     world.put(parent);
     world.variant("spot", "");
     world.run();
-    let name = variant_name(("Workload", "kueue.x-k8s.io", "wl-12345", "uid-wl-12345"), "on-demand");
+    let of = ("Workload", "kueue.x-k8s.io", "wl-12345", "uid-wl-12345");
+    let name = WorkloadNames::Long.variant(of, "on-demand");
     assert_eq!(
         world.events,
         [format!("wl-12345: CreatedVariant: Variant Workload \"default/{name}\" created")]
@@ -405,7 +406,7 @@ fn variants_follow_what_changes_in_their_parent_while_they_wait() {
 /// The names in Kueue's test, whose parents have neither kind nor UID.
 #[test]
 fn variants_have_kueues_names() {
-    let name = |parent: &str, flavor: &str| variant_name(("", "", parent, ""), flavor);
+    let name = |parent: &str, flavor: &str| WorkloadNames::Long.variant(("", "", parent, ""), flavor);
     assert_eq!(name("wl-12345", "spot"), "wl-variant-spot-a2342");
     assert_eq!(name("wl-12345", "on-demand"), "wl-variant-on-demand-480a3");
     assert!(name("w", "spot").starts_with("w-variant-spot-"), "Kueue panics");

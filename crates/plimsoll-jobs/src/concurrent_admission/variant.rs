@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plimsoll_api::conditions::set_status_condition;
 use plimsoll_api::json;
-use plimsoll_api::kueue::{variant_name, variants};
+use plimsoll_api::kueue::variants;
 use plimsoll_api::resource::WORKLOADS;
 use serde_json::{Value, json};
 
@@ -13,9 +13,9 @@ use crate::plan::{Plan, Write, delete, patch, patch_status};
 use crate::{Env, names, workload};
 
 /// The variant of a workload for a flavor (Kueue `generateVariant`).
-fn construct(parent: &Value, flavor: &str) -> Value {
-    let name =
-        variant_name((WORKLOADS.kind, WORKLOADS.group(), json::name(parent), json::uid(parent)), flavor);
+fn construct(parent: &Value, flavor: &str, env: Env<'_>) -> Value {
+    let of = (WORKLOADS.kind, WORKLOADS.group(), json::name(parent), json::uid(parent));
+    let name = env.config.workload_names.variant(of, flavor);
     let mut metadata = json!({"name": name, "namespace": json::namespace(parent)});
     for key in ["labels", "annotations"] {
         metadata[key] = Value::Object(json::map(parent, &["metadata", key]).cloned().unwrap_or_default());
@@ -60,10 +60,10 @@ fn set_active(variant: &Value, active: bool, why: &str) -> Plan {
 
 impl Family<'_> {
     /// Creates the variants of flavors that have none.
-    pub(super) fn create(&self, _env: Env<'_>) -> Step {
+    pub(super) fn create(&self, env: Env<'_>) -> Step {
         let missing = self.flavors.iter().filter(|f| !self.variants.iter().any(|v| flavor_of(v) == **f));
         let writes = missing.flat_map(|flavor| {
-            let variant = construct(self.parent, flavor);
+            let variant = construct(self.parent, flavor, env);
             let told = format!("Variant Workload {} created", quoted(&variant));
             [Write::Create(WORKLOADS, variant), event(self.parent, "CreatedVariant", told)]
         });

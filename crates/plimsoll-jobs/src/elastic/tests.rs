@@ -429,7 +429,7 @@ fn a_job_grows_and_shrinks_while_it_runs() {
     assert_eq!(w.running("a"), 2);
     let first = json::name(w.workloads("a")[0]).to_owned();
     let uid = json::uid(&w.server[&(Kind::Job, "a".into())]).to_owned();
-    assert_eq!(first, plimsoll_api::kueue::workload_name_with("Job", "batch", "a", &uid, "1"));
+    assert_eq!(first, plimsoll_api::kueue::WorkloadNames::Long.with("Job", "batch", "a", &uid, "1"));
     assert_eq!(json::annotation(w.workloads("a")[0], names::SLICE), Some(first.as_str()));
 
     w.scale("a", 4);

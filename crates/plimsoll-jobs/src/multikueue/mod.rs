@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_api::json;
-use plimsoll_api::kueue::REPLACEMENT_FOR;
+use plimsoll_api::kueue::{REPLACEMENT_FOR, WorkloadNames};
 pub use plimsoll_queueing::WorkloadKey;
 use plimsoll_state::{Duration, Time};
 use serde_json::Value;
@@ -183,10 +183,10 @@ pub fn replaced(key: &WorkloadKey, objects: &ObjectStore) -> Vec<WorkloadKey> {
 }
 
 /// The workloads of a job that MultiKueue has created on a worker.
-fn workloads_of_job(kind: Kind, object: &Value) -> Vec<WorkloadKey> {
+fn workloads_of_job(kind: Kind, object: &Value, names: WorkloadNames) -> Vec<WorkloadKey> {
     let key = |name| WorkloadKey { namespace: json::namespace(object).to_owned(), name };
     if kind == leader_worker_set::KIND {
-        return leader_worker_set::workload_names(object).map(key).collect();
+        return leader_worker_set::workload_names(object, names).map(key).collect();
     }
     let name = IDENTIFIERS.prebuilt_of(object);
     if name.is_empty() { Vec::new() } else { vec![key(name.to_owned())] }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_api::json;
+use plimsoll_api::kueue::WorkloadNames;
 use serde_json::Value;
 
 use super::quota::{self, Quotas};
@@ -14,6 +15,7 @@ use crate::store::{Kind, ObjectStore};
 #[derive(Debug, Default)]
 pub struct WorkerStore {
     objects: ObjectStore,
+    names: WorkloadNames,
     jobs: BTreeMap<WorkloadKey, BTreeSet<(Kind, String)>>,
 }
 
@@ -42,11 +44,16 @@ impl Copy {
 }
 
 /// The workloads that an object of a worker concerns.
-fn concerned(kind: Kind, object: &Value) -> Vec<WorkloadKey> {
-    if kind == Kind::Workload { vec![key_of(object)] } else { workloads_of_job(kind, object) }
+fn concerned(kind: Kind, object: &Value, names: WorkloadNames) -> Vec<WorkloadKey> {
+    if kind == Kind::Workload { vec![key_of(object)] } else { workloads_of_job(kind, object, names) }
 }
 
 impl WorkerStore {
+    /// An empty store of a manager that gives workloads these names.
+    pub fn new(names: WorkloadNames) -> Self {
+        Self { names, ..Self::default() }
+    }
+
     /// Keeps an object that a watch has shown, unless a newer version is known; returns the workloads that it concerns.
     pub fn put(&mut self, kind: Kind, object: Value) -> Vec<WorkloadKey> {
         self.keep(kind, object, ObjectStore::put)
@@ -71,11 +78,11 @@ impl WorkerStore {
         if let Some(old) = self.objects.get(kind, json::namespace(&object), json::name(&object)) {
             self.unindex(kind, &old);
         }
-        let concerned = concerned(kind, &object);
+        let concerned = concerned(kind, &object, self.names);
         put(&mut self.objects, kind, Arc::clone(&object));
         let kept = self.objects.get(kind, json::namespace(&object), json::name(&object));
         if let Some(kept) = kept.filter(|_| kind != Kind::Workload) {
-            for key in workloads_of_job(kind, &kept) {
+            for key in workloads_of_job(kind, &kept, self.names) {
                 self.jobs.entry(key).or_default().insert((kind, json::name(&kept).to_owned()));
             }
         }
@@ -86,21 +93,21 @@ impl WorkerStore {
     pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str, uid: &str) -> Vec<WorkloadKey> {
         let Some(old) = self.objects.remove(kind, namespace, name, uid) else { return Vec::new() };
         self.unindex(kind, &old);
-        concerned(kind, &old)
+        concerned(kind, &old, self.names)
     }
 
     /// A watch has handed on a complete list of this version ([`ObjectStore::listed`]).
     pub fn listed(&mut self, kind: Kind, version: &str) -> Vec<WorkloadKey> {
         let gone = self.objects.listed(kind, version);
         gone.iter().for_each(|object| self.unindex(kind, object));
-        gone.iter().flat_map(|object| concerned(kind, object)).collect()
+        gone.iter().flat_map(|object| concerned(kind, object, self.names)).collect()
     }
 
     fn unindex(&mut self, kind: Kind, object: &Value) {
         if kind == Kind::Workload {
             return;
         }
-        for key in workloads_of_job(kind, object) {
+        for key in workloads_of_job(kind, object, self.names) {
             let Some(jobs) = self.jobs.get_mut(&key) else { continue };
             jobs.remove(&(kind, json::name(object).to_owned()));
             if jobs.is_empty() {

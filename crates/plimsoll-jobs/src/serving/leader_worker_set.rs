@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_api::json;
-use plimsoll_api::kueue::workload_name;
+use plimsoll_api::kueue::WorkloadNames;
 use plimsoll_api::resource::{LEADER_WORKER_SETS, WORKLOADS};
 use serde_json::{Value, json};
 
@@ -191,14 +191,15 @@ pub(super) fn of_pod(pod: &Value) -> Option<&str> {
 }
 
 /// Name of the workload of a group.
-fn name_of_workload(set: &Value, group: &str) -> String {
+fn name_of_workload(set: &Value, group: &str, names: WorkloadNames) -> String {
     let name = format!("{}-{group}", json::name(set));
-    workload_name(LEADER_WORKER_SETS.kind, LEADER_WORKER_SETS.group(), &name, owner_uid(set))
+    names.of(LEADER_WORKER_SETS.kind, LEADER_WORKER_SETS.group(), &name, owner_uid(set))
 }
 
 /// Names of the workloads of all groups, as far as no update is under way.
-pub(crate) fn workload_names(set: &Value) -> impl Iterator<Item = String> {
-    (0..replicas(set).clamp(0, MOST_REPLICAS)).map(|group| name_of_workload(set, &group.to_string()))
+pub(crate) fn workload_names(set: &Value, names: WorkloadNames) -> impl Iterator<Item = String> {
+    (0..replicas(set).clamp(0, MOST_REPLICAS))
+        .map(move |group| name_of_workload(set, &group.to_string(), names))
 }
 
 /// Makes a pod a member of its group (Kueue `leaderworkerset_reconciler.go`, `setDefault`).
@@ -216,7 +217,7 @@ pub(super) fn join(pod: &Value, env: Env<'_>) -> Plan {
         (Some(_), Some(_)) => WORKER,
     };
     let of = Membership {
-        group: &name_of_workload(&set, group),
+        group: &name_of_workload(&set, group, env.config.workload_names),
         size: size(&set),
         role,
         labels: &[names::QUEUE],
@@ -244,7 +245,7 @@ fn workloads(set: &Value, namespace: &str, env: Env<'_>) -> Plan {
         env.objects.owned_by(json::uid(set)).map(|w| (json::name(&w).to_owned(), w)).collect();
     let (mut plan, mut missing) = (Plan::new(), 0);
     for group in 0..groups(set).clamp(0, MOST_REPLICAS) {
-        let name = name_of_workload(set, &group.to_string());
+        let name = name_of_workload(set, &group.to_string(), env.config.workload_names);
         if let Some(wl) = left.remove(&name) {
             let pods = env.objects.pods_of_group(namespace, &name);
             plan.extend(sync_queue(set, &pods));

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use plimsoll_api::json;
-use plimsoll_api::kueue::workload_name;
 use plimsoll_api::resource::{STATEFUL_SETS, WORKLOADS};
 use serde_json::{Value, json};
 
@@ -93,7 +92,8 @@ pub(super) fn of_pod(pod: &Value) -> Option<&str> {
 
 /// Name of its workload; older versions of Kueue made it without the UID, and such a workload is kept (Kueue `findWorkload`).
 fn name_of_workload(set: &Value, env: Env<'_>) -> String {
-    let named = |uid| workload_name(STATEFUL_SETS.kind, STATEFUL_SETS.group(), json::name(set), uid);
+    let names = env.config.workload_names;
+    let named = |uid| names.of(STATEFUL_SETS.kind, STATEFUL_SETS.group(), json::name(set), uid);
     let exists = |name: &String| env.objects.get(Kind::Workload, json::namespace(set), name).is_some();
     let (name, old) = (named(super::owner_uid(set)), named(""));
     if !exists(&name) && exists(&old) { old } else { name }

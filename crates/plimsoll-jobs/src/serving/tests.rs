@@ -171,7 +171,7 @@ fn a_set_keeps_the_workload_that_has_its_old_name() {
     fixture.put(Kind::StatefulSet, set(3));
     let plan = reconcile(&key, fixture.env(NOW));
     let mut wl = with_uid(created(&plan)[0]);
-    let old = plimsoll_api::kueue::workload_name("StatefulSet", "apps", "db", "");
+    let old = plimsoll_api::kueue::WorkloadNames::Long.of("StatefulSet", "apps", "db", "");
     json::set(&mut wl, &["metadata", "name"], json!(old));
     let owners = wl["metadata"]["ownerReferences"].clone();
     json::remove(&mut wl, &["metadata", "ownerReferences"]);
@@ -189,7 +189,7 @@ fn a_set_keeps_the_workload_that_has_its_old_name() {
 fn pods_that_are_replaced_are_let_go() {
     let mut fixture = Fixture::default();
     let mut set = set(1);
-    let group = plimsoll_api::kueue::workload_name("StatefulSet", "apps", "db", "db");
+    let group = plimsoll_api::kueue::WorkloadNames::Long.of("StatefulSet", "apps", "db", "db");
     set["status"] = json!({"currentRevision": "a", "updateRevision": "b"});
     fixture.put(Kind::StatefulSet, set);
     let mut gated = pod("db-0", config::STATEFUL_SET, ("apps/v1", "StatefulSet", "db"));

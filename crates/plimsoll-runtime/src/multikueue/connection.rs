@@ -94,7 +94,12 @@ impl Connection {
     ) -> Result<Self, String> {
         let api = connect::api(settings, MANAGER).map_err(|e| e.to_string())?;
         let (health, stop) = (Health::default(), stop.child_token());
-        let feed = Feed { store: Arc::default(), listed: Arc::default(), inbox: context.inbox.clone() };
+        let store = WorkerStore::new(context.cache.config().workload_names);
+        let feed = Feed {
+            store: Arc::new(RwLock::new(store)),
+            listed: Arc::default(),
+            inbox: context.inbox.clone(),
+        };
         context.supervisor.spawn(format!("health of worker cluster {name}"), {
             let (health, clusters, stop) = (health.clone(), context.inbox.clusters.clone(), stop.clone());
             move || {

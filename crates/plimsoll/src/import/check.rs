@@ -227,7 +227,7 @@ mod tests {
         pod["spec"]["priorityClassName"] = json!("high");
         let checked = cluster().check(&pod, &rules()).expect("it can be imported").expect("no rule skips it");
         let w = &checked.workload;
-        assert_eq!(json::name(w), plimsoll_api::kueue::workload_name("Pod", "", "p", "u"));
+        assert_eq!(json::name(w), plimsoll_api::kueue::WorkloadNames::Long.of("Pod", "", "p", "u"));
         assert_eq!((&w["spec"]["queueName"], &w["spec"]["priority"]), (&json!("lq"), &json!(7)));
         assert_eq!(w["spec"]["priorityClassRef"]["kind"], "PriorityClass");
         assert_eq!(w["metadata"]["labels"], json!({"kueue.x-k8s.io/job-uid": "u", "team": "a"}));

@@ -59,7 +59,8 @@ fn look(jobs: &[Value], pods: &[Value], workloads: &[Value], waited: &mut BTreeS
         }
     }
     for job in jobs {
-        let name = plimsoll_api::kueue::workload_name("Job", "batch", json::name(job), json::uid(job));
+        let name =
+            plimsoll_api::kueue::WorkloadNames::Long.of("Job", "batch", json::name(job), json::uid(job));
         let wl = workloads.iter().find(|w| json::name(w) == name);
         let ran = json::int(job, &["status", "active"]).unwrap_or(0) > 0;
         // The lists are read one after the other, so what was admitted may be seen to run before it is seen admitted
@@ -98,7 +99,7 @@ async fn finished(up: &Up) {
         let owner = json::controller(&wl).unwrap();
         let (kind, group) = if owner["kind"] == "Job" { ("Job", "batch") } else { ("Pod", "") };
         let (owner_name, uid) = (json::text(owner, &["name"]), json::text(owner, &["uid"]));
-        assert_eq!(name, plimsoll_api::kueue::workload_name(kind, group, owner_name, uid));
+        assert_eq!(name, plimsoll_api::kueue::WorkloadNames::Long.of(kind, group, owner_name, uid));
         assert_eq!(json::label(&wl, "kueue.x-k8s.io/job-uid"), uid);
         let job = manifests.iter().find(|m| m["kind"] == kind && json::name(m) == owner_name).unwrap();
         let class = json::label(job, "kueue.x-k8s.io/priority-class");
@@ -265,7 +266,7 @@ async fn a_plain_pod_is_gated_admitted_run_and_let_go() {
     let gated = up.create(&pod("second", &json!({QUEUE: "main"}), 1)).await.unwrap();
     assert_eq!(gated["spec"]["schedulingGates"], json!([{"name": "kueue.x-k8s.io/admission"}]));
     assert_eq!(gated["metadata"]["finalizers"], json!(["kueue.x-k8s.io/managed"]));
-    let name = plimsoll_api::kueue::workload_name("Pod", "", "second", json::uid(&gated));
+    let name = plimsoll_api::kueue::WorkloadNames::Long.of("Pod", "", "second", json::uid(&gated));
     let waiting = up
         .until("the second waits", async |up| {
             let wl = up.api.get(WORKLOADS, "team", &name).await.ok()?;

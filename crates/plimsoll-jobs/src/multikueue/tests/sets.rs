@@ -65,9 +65,27 @@ fn a_stateful_set_keeps_the_status_of_its_own_controller() {
     assert!(patches(&plan).iter().all(|(kind, _)| *kind == "Workload"), "{plan:?}");
 }
 
+/// The set on the worker is found by the names that the manager gives to its workloads.
+#[test]
+fn a_set_belongs_to_the_workloads_with_the_names_of_the_manager() {
+    let mut theirs = set(2);
+    theirs["metadata"]["name"] = json!("a".repeat(100));
+    theirs["metadata"]["annotations"] = json!({names::ORIGIN_UID: "j"});
+    for (of_manager, length) in [(WorkloadNames::Long, 124), (WorkloadNames::Short, 63)] {
+        let mut store = WorkerStore::new(of_manager);
+        let concerned = store.put(LWS, theirs.clone());
+        let wanted: Vec<String> = leader_worker_set::workload_names(&theirs, of_manager).collect();
+        assert_eq!(concerned.iter().map(|key| key.name.as_str()).collect::<Vec<_>>(), wanted);
+        assert_eq!(concerned.iter().map(|key| key.name.len()).collect::<Vec<_>>(), [length; 2]);
+        assert_eq!(store.copy(&concerned[1], &[]).jobs.len(), 1);
+        assert_eq!(store.remove(LWS, "ns", &"a".repeat(100), "j"), concerned);
+        assert!(store.workloads().is_empty());
+    }
+}
+
 #[test]
 fn all_groups_of_a_leader_worker_set_run_on_the_cluster_of_the_first() {
-    let names: Vec<String> = leader_worker_set::workload_names(&set(3)).collect();
+    let names: Vec<String> = leader_worker_set::workload_names(&set(3), WorkloadNames::Long).collect();
     let mut manager = manager(of_set(LEADER_WORKER_SETS, &names[0], Some(0)));
     manager.put(LWS, set(3));
     manager.put(Kind::Workload, of_set(LEADER_WORKER_SETS, &names[2], Some(2)));
