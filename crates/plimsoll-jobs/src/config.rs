@@ -79,11 +79,18 @@ pub struct WebhookGates {
     pub default_priority_class: bool,
     /// `LWSImmutableGroupSize`.
     pub immutable_group_size: bool,
+    /// `RejectUpdatesToCQWithInvalidOnFlavors`: an update of a ClusterQueue is refused for `onFlavors` that were wrong before.
+    pub rejects_invalid_on_flavors: bool,
 }
 
 impl Default for WebhookGates {
     fn default() -> Self {
-        Self { validates_ray_updates: true, default_priority_class: true, immutable_group_size: true }
+        Self {
+            validates_ray_updates: true,
+            default_priority_class: true,
+            immutable_group_size: true,
+            rejects_invalid_on_flavors: false,
+        }
     }
 }
 

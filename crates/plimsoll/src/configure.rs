@@ -364,6 +364,7 @@ fn queueing(text: &str, pods: bool, modules: &Modules) -> anyhow::Result<Queuein
             validates_ray_updates: read.gates.is_on("ValidateRayAndSparkJobUpdates"),
             default_priority_class: read.gates.is_on("WorkloadPriorityClassDefaulting"),
             immutable_group_size: read.gates.is_on("LWSImmutableGroupSize"),
+            rejects_invalid_on_flavors: read.gates.is_on("RejectUpdatesToCQWithInvalidOnFlavors"),
         },
         retain_after_finished: read.delete_finished_after,
         retain_after_deactivated: read.delete_deactivated_after,
@@ -450,12 +451,25 @@ mod tests {
         let short = read("ShortWorkloadNames: true");
         assert_eq!(short, (Identifiers::Annotations, defaults, WorkloadNames::Short));
         assert_eq!(read("WorkloadIdentifierAnnotations: false"), (Identifiers::Labels, defaults, long));
-        for (gate, want) in [
-            ("ValidateRayAndSparkJobUpdates", WebhookGates { validates_ray_updates: false, ..defaults }),
-            ("WorkloadPriorityClassDefaulting", WebhookGates { default_priority_class: false, ..defaults }),
-            ("LWSImmutableGroupSize", WebhookGates { immutable_group_size: false, ..defaults }),
+        for (gate, on, want) in [
+            (
+                "ValidateRayAndSparkJobUpdates",
+                false,
+                WebhookGates { validates_ray_updates: false, ..defaults },
+            ),
+            (
+                "WorkloadPriorityClassDefaulting",
+                false,
+                WebhookGates { default_priority_class: false, ..defaults },
+            ),
+            ("LWSImmutableGroupSize", false, WebhookGates { immutable_group_size: false, ..defaults }),
+            (
+                "RejectUpdatesToCQWithInvalidOnFlavors",
+                true,
+                WebhookGates { rejects_invalid_on_flavors: true, ..defaults },
+            ),
         ] {
-            assert_eq!(read(&format!("{gate}: false")), (Identifiers::Annotations, want, long));
+            assert_eq!(read(&format!("{gate}: {on}")), (Identifiers::Annotations, want, long));
         }
     }
 

@@ -96,7 +96,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("PriorityBoost", false, Works),
     ("ShortWorkloadNames", false, Works),
     ("FastQuotaReleaseInPodIntegration", false, Fixed),
-    ("RejectUpdatesToCQWithInvalidOnFlavors", false, Fixed),
+    ("RejectUpdatesToCQWithInvalidOnFlavors", false, Works),
     ("ConcurrentAdmission", false, Works),
     ("TASRespectNodeAffinityPreferred", false, Works),
     ("MultiKueueManagerQuotaAutomation", false, Works),

@@ -102,7 +102,9 @@ fn cluster_queue(object: &Value, old: Option<&Value>, config: &Config) -> ErrorL
     totals(object, &mut errors);
     selector(&object["spec"]["namespaceSelector"], "spec.namespaceSelector", &mut errors);
     fair_sharing(object, &mut errors);
-    on_flavors(object, old, &mut errors);
+    // With the gate on, what was wrong before is refused like anything else.
+    let legacy = old.filter(|_| !config.webhook_gates.rejects_invalid_on_flavors);
+    on_flavors(object, legacy, &mut errors);
     if config.concurrent_admission {
         concurrent_admission(object, &mut errors);
     }
@@ -205,8 +207,9 @@ fn fair_sharing(object: &Value, errors: &mut ErrorList) {
     }
 }
 
-/// Admission checks name flavors of the ClusterQueue. What was wrong before, while the flavors stay the same, may stay.
-fn on_flavors(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
+/// Admission checks name flavors of the ClusterQueue (Kueue `validateAdmissionCheckOnFlavorsUpdate`). What is wrong in `legacy`
+/// may stay, while the flavors of the ClusterQueue stay the same.
+fn on_flavors(object: &Value, legacy: Option<&Value>, errors: &mut ErrorList) {
     let flavors = |o: &Value| -> BTreeSet<String> {
         let groups = json::list(o, &["spec", "resourceGroups"]).iter();
         let flavors = groups.flat_map(|g| json::list(g, &["flavors"]));
@@ -218,7 +221,7 @@ fn on_flavors(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
         names.filter_map(|f| f.as_str().map(str::to_owned)).collect()
     };
     let valid = flavors(object);
-    let before = old.filter(|o| flavors(o) == valid).map_or_else(Vec::new, checks);
+    let before = legacy.filter(|o| flavors(o) == valid).map_or_else(Vec::new, checks);
     for (i, check) in checks(object).iter().enumerate() {
         if before.iter().any(|b| b["name"] == check["name"] && names(b) == names(check)) {
             continue;

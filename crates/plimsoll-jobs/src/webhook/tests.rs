@@ -6,6 +6,7 @@ use crate::multikueue::CONTROLLER;
 use crate::testing::Fixture;
 use crate::{Config, Kind, names};
 
+mod on_flavors;
 mod own_kinds;
 
 const NOW: Time = Time::from_seconds(1_700_000_000);
