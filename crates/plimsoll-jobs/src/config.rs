@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use plimsoll_api::json;
-use plimsoll_api::kueue::WorkloadNames;
+use plimsoll_api::kueue::{QuotaRelease, WorkloadNames};
 use plimsoll_state::model::{LabelSelector, Operator, Requirement, StringMap};
 use plimsoll_state::time::Duration;
 use serde_json::Value;
@@ -56,6 +56,8 @@ pub struct Config {
     pub failure_recovery: bool,
     /// Gate `ConcurrentAdmission`.
     pub concurrent_admission: bool,
+    /// When evicted jobs release their quota.
+    pub quota_release: QuotaRelease,
     /// Gate `WorkloadIdentifierAnnotations`.
     pub identifiers: Identifiers,
     /// Gate `ShortWorkloadNames`.
@@ -120,6 +122,7 @@ impl Default for Config {
             clean_up_provisioning_requests: true,
             failure_recovery: false,
             concurrent_admission: false,
+            quota_release: QuotaRelease::default(),
             identifiers: Identifiers::default(),
             workload_names: WorkloadNames::default(),
             webhook_gates: WebhookGates::default(),

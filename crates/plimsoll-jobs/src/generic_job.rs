@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_api::json;
+use plimsoll_api::kueue::QuotaReleaseStrategy;
 use plimsoll_api::resource::{Resource, WORKLOADS};
 use plimsoll_state::Time;
 use serde_json::Value;
@@ -103,8 +104,9 @@ pub trait GenericJob {
     /// Whether the job is suspended: none of its pods may start.
     fn is_suspended(&self) -> bool;
 
-    /// Whether pods run that use quota, terminating ones included.
-    fn is_active(&self) -> bool;
+    /// Whether pods run that use quota. `release`: whether terminating ones do, for kinds that have a choice
+    /// ([`plimsoll_api::kueue::QuotaRelease`]).
+    fn is_active(&self, release: QuotaReleaseStrategy) -> bool;
 
     /// Whether an earlier stop was interrupted and has to be completed.
     fn is_stopping(&self) -> bool {
@@ -285,7 +287,7 @@ mod tests {
             json::flag(&self.0, &["spec", "suspend"])
         }
 
-        fn is_active(&self) -> bool {
+        fn is_active(&self, _: QuotaReleaseStrategy) -> bool {
             json::int(&self.0, &["status", "running"]).unwrap_or(0) > 0
         }
 

@@ -1,6 +1,7 @@
 //! `batch/v1` Jobs, framework `batch/job` (Kueue `pkg/controller/jobs/job`).
 
 use plimsoll_api::json;
+use plimsoll_api::kueue::QuotaReleaseStrategy;
 use plimsoll_api::resource::{JOBS, Resource};
 use plimsoll_state::Time;
 use serde_json::{Value, json};
@@ -151,7 +152,7 @@ impl GenericJob for Job<'_> {
         is_stopping(self.object)
     }
 
-    fn is_active(&self) -> bool {
+    fn is_active(&self, _: QuotaReleaseStrategy) -> bool {
         json::int(self.object, &["status", "active"]).unwrap_or(0) != 0
     }
 

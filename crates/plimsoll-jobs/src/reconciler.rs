@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use plimsoll_api::json;
+use plimsoll_api::kueue::QuotaReleaseStrategy;
 use plimsoll_api::resource::{PODS, WORKLOADS};
 use serde_json::{Value, json};
 
@@ -206,8 +207,11 @@ fn without_workload(job: &dyn GenericJob, env: Env<'_>) -> Plan {
         plan.push(Write::RequeueAfter(RETRY));
         return plan;
     }
-    // Pods that still run would use quota that no workload is charged for.
-    if job.is_active() && !env.is_elastic(job.object()) {
+    // Pods that still run would use quota that no workload is charged for. Terminating ones of a group are still its members,
+    // and would make a workload of their own.
+    let release = env.config.quota_release.of(job.resource());
+    let release = if job.resource() == PODS { QuotaReleaseStrategy::OnTerminal } else { release };
+    if job.is_active(release) && !env.is_elastic(job.object()) {
         return Plan::new();
     }
     create(job, env)
@@ -292,7 +296,8 @@ fn sync_reclaimable_pods(mut wanted: Vec<ReclaimablePod>, wl: &Value) -> Option<
 /// Evicts in two phases: the job stops, then, when no pod is active any more, its quota is released.
 fn evict(job: &dyn GenericJob, wl: &Value, evicted: &Value, env: Env<'_>) -> Plan {
     let mut plan = stop(job, Some(wl), "WorkloadEvicted", json::text(evicted, &["message"]), env);
-    let active = job.is_active() || elastic::has_running_pods(wl, env);
+    let active =
+        job.is_active(env.config.quota_release.of(job.resource())) || elastic::has_running_pods(wl, env);
     if plan.is_empty() && json::is_true(wl, "QuotaReserved") && !active {
         plan.push(stopped(wl, false));
     }

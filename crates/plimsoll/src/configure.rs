@@ -352,6 +352,7 @@ fn queueing(text: &str, pods: bool, modules: &Modules) -> anyhow::Result<Queuein
         clean_up_provisioning_requests: read.gates.is_on("CleanupProvisioningRequestsOnEviction"),
         failure_recovery: read.gates.is_on("FailureRecoveryPolicy"),
         concurrent_admission: read.queueing.gates.concurrent_admission,
+        quota_release: read.quota_release,
         identifiers: match read.gates.is_on("WorkloadIdentifierAnnotations") {
             true => Identifiers::Annotations,
             false => Identifiers::Labels,

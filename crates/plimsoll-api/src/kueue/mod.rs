@@ -8,6 +8,7 @@ mod dispatcher;
 mod events;
 mod flavor;
 mod names;
+mod quota_release;
 mod status;
 pub mod variants;
 
@@ -20,6 +21,7 @@ pub use dispatcher::{AccessProvider, Dispatcher};
 pub use events::{add_metric_labels, delete_event, upsert_event};
 pub use flavor::resource_flavor;
 pub use names::{WorkloadNames, limited_name, role_hash};
+pub use quota_release::{QuotaRelease, QuotaReleaseStrategy};
 pub use status::{
     admission, admits_unready, amount, cluster_queue_status, contradicts_admission, local_queue_status,
     reserves_for_another_spec, workload_status_patch,

@@ -95,7 +95,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("MultiKueueOrchestratedPreemption", false, Works),
     ("PriorityBoost", false, Works),
     ("ShortWorkloadNames", false, Works),
-    ("FastQuotaReleaseInPodIntegration", false, Fixed),
+    ("FastQuotaReleaseInPodIntegration", false, Works),
     ("RejectUpdatesToCQWithInvalidOnFlavors", false, Works),
     ("ConcurrentAdmission", false, Works),
     ("TASRespectNodeAffinityPreferred", false, Works),

@@ -8,11 +8,13 @@ mod devices;
 mod gates;
 mod multikueue;
 mod process;
+mod quota_release;
 mod sections;
 #[cfg(test)]
 mod tests;
 mod wire;
 
+use plimsoll_api::kueue::QuotaRelease;
 use plimsoll_queueing::{
     AdmissionFairSharing, Config, FairSharing, FairStrategy, LocalQueueMetrics, Transformation,
     WaitForPodsReady,
@@ -47,6 +49,8 @@ pub struct KueueConfig {
     pub external_frameworks: Vec<String>,
     /// `integrations.labelKeysToCopy`.
     pub label_keys_to_copy: Vec<String>,
+    /// When evicted jobs release their quota.
+    pub quota_release: QuotaRelease,
     /// Finished workloads are deleted after this; `None`: never.
     pub delete_finished_after: Option<Duration>,
     /// Jobs of workloads that were deactivated here are deleted after this; `None`: never.
@@ -203,6 +207,7 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
     }
     Ok(KueueConfig {
         queueing,
+        quota_release: quota_release::read(&gates),
         gates,
         manage_jobs_without_queue_name: raw.manage_jobs_without_queue_name,
         managed_jobs_namespaces: selector,

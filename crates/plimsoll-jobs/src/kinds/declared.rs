@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_api::json;
+use plimsoll_api::kueue::QuotaReleaseStrategy;
 use plimsoll_api::resource::{JOB_KINDS, Resource};
 use serde_json::{Value, json};
 
@@ -110,7 +111,7 @@ impl GenericJob for DeclaredJob<'_> {
         json::flag(self.object, &self.declaration.suspend())
     }
 
-    fn is_active(&self) -> bool {
+    fn is_active(&self, _: QuotaReleaseStrategy) -> bool {
         self.facts.active
     }
 

@@ -15,6 +15,7 @@ mod webhook;
 use std::sync::Arc;
 
 use plimsoll_api::json;
+use plimsoll_api::kueue::QuotaReleaseStrategy;
 use plimsoll_api::resource::Resource;
 use serde_json::{Value, json};
 
@@ -328,7 +329,7 @@ impl GenericJob for TableJob<'_> {
         is_suspended(self.table, self.object)
     }
 
-    fn is_active(&self) -> bool {
+    fn is_active(&self, _: QuotaReleaseStrategy) -> bool {
         (self.table.is_active)(self.object)
     }
 

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use plimsoll_api::json;
+use plimsoll_api::kueue::QuotaReleaseStrategy;
 use plimsoll_api::resource::{Resource, TRAIN_JOBS};
 use plimsoll_state::Time;
 use serde_json::{Map, Value, json};
@@ -264,7 +265,7 @@ impl GenericJob for TrainJob<'_> {
         json::flag(self.object, &SUSPEND)
     }
 
-    fn is_active(&self) -> bool {
+    fn is_active(&self, _: QuotaReleaseStrategy) -> bool {
         (JOB_SET.is_active)(&self.job_set)
     }
 
@@ -326,7 +327,7 @@ impl GenericJob for TrainJob<'_> {
             plan.push(event(self.resource, self.object, false, "Stopped", message));
             return plan;
         }
-        if self.is_active() || own_patch(self.object).is_empty() {
+        if (JOB_SET.is_active)(&self.job_set) || own_patch(self.object).is_empty() {
             return Plan::new();
         }
         self.restore_pod_sets_info(&mut new, &[]);

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use plimsoll_api::conditions::set_status_condition;
+use plimsoll_api::kueue::QuotaReleaseStrategy;
 use plimsoll_api::resource::{PODS, Resource, WORKLOADS};
 use plimsoll_api::{json, timestamp};
 use plimsoll_state::Time;
 use serde_json::{Map, Value, json};
 
-use super::{finalize, gated, podset_of, ready, stop_reason, suspended, terminate, ungate};
+use super::{finalize, gated, podset_of, ready, stop_reason, suspended, terminate, ungate, uses_quota};
 use crate::generic_job::{Finished, FoundWorkloads, GenericJob, NewWorkload, ReclaimablePod};
 use crate::plan::{self, Plan, event, patch};
 use crate::pod_view::{Identifiers, ended};
@@ -261,11 +262,8 @@ impl GenericJob for Group {
         self.kept.iter().any(|p| suspended(p))
     }
 
-    fn is_active(&self) -> bool {
-        self.all.iter().any(|p| {
-            json::text(p, &["status", "phase"]) == "Running"
-                || json::deleting(p) && !suspended(p) && !json::text(p, &["spec", "nodeName"]).is_empty()
-        })
+    fn is_active(&self, release: QuotaReleaseStrategy) -> bool {
+        self.all.iter().any(|p| uses_quota(p, release))
     }
 
     fn finished(&self) -> Option<Finished> {

@@ -5,6 +5,7 @@ mod webhook;
 
 use std::sync::Arc;
 
+use plimsoll_api::kueue::QuotaReleaseStrategy;
 use plimsoll_api::resource::{PODS, Resource};
 use plimsoll_api::{json, timestamp};
 use plimsoll_state::Time;
@@ -53,6 +54,20 @@ fn ready(pod: &Value) -> bool {
 /// Whether nothing of the pod can run now: it is gated or has ended.
 pub(crate) fn suspended(pod: &Value) -> bool {
     ended(pod) || gated(pod)
+}
+
+/// Whether a pod uses quota.
+fn uses_quota(pod: &Value, release: QuotaReleaseStrategy) -> bool {
+    let runs = json::text(pod, &["status", "phase"]) == "Running";
+    match release {
+        QuotaReleaseStrategy::OnQuotaReleased => runs && !json::deleting(pod),
+        // One that is bound and being deleted counts until it has ended; it may have begun to run.
+        QuotaReleaseStrategy::OnTerminal => {
+            runs || json::deleting(pod)
+                && !suspended(pod)
+                && !json::text(pod, &["spec", "nodeName"]).is_empty()
+        }
+    }
 }
 
 /// The podset that a pod makes: its spec as it is.
@@ -161,7 +176,7 @@ fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
         return Plan::new();
     }
     let job = Pod { object: &object };
-    if json::deleting(&object) && !job.is_active() {
+    if json::deleting(&object) && !job.is_active(env.config.quota_release.pods) {
         // A workload that can finish is finished before it is released, so that its end is recorded.
         let workloads = of_single_pods(objects.owned_by(json::uid(&object)));
         let unfinished = |w: &Arc<Value>| !json::is_true(w, "Finished") && !json::is_true(w, "Evicted");
@@ -176,6 +191,10 @@ fn reconcile(namespace: &str, name: &str, env: Env<'_>) -> Plan {
         let evicted: Plan = workloads.iter().filter(holds).map(|w| reconciler::stopped(w, true)).collect();
         if !evicted.is_empty() {
             return evicted;
+        }
+        // While it runs, its workload is kept for its end.
+        if job.is_active(QuotaReleaseStrategy::OnTerminal) {
+            return Plan::new();
         }
         let mut plan = orphan::finalize(&workloads, env);
         plan.extend(finalize(&object));
@@ -200,12 +219,8 @@ impl GenericJob for Pod<'_> {
         suspended(self.object)
     }
 
-    fn is_active(&self) -> bool {
-        // Terminating pods are active until they have ended.
-        json::text(self.object, &["status", "phase"]) == "Running"
-            || json::deleting(self.object)
-                && !suspended(self.object)
-                && !json::text(self.object, &["spec", "nodeName"]).is_empty()
+    fn is_active(&self, release: QuotaReleaseStrategy) -> bool {
+        uses_quota(self.object, release)
     }
 
     fn finished(&self) -> Option<Finished> {

@@ -1,7 +1,10 @@
 //! Pods with prebuilt workloads, and what workloads of pods get from them.
 
+use plimsoll_api::kueue::{QuotaRelease, QuotaReleaseStrategy};
+
 use super::*;
 use crate::affected;
+use crate::generic_job::GenericJob;
 
 fn key() -> Key {
     Key::PodGroup("ns".into(), "g".into())
@@ -106,4 +109,123 @@ fn topology_requests_name_the_label_of_the_index() {
     let label = "batch.kubernetes.io/job-completion-index";
     let writes = run(&cache, &super::key());
     assert_eq!(request(&writes), json!({"required": "rack", "podIndexLabel": label}), "also not indexed");
+}
+
+/// A pod in this phase; `deleted`: how long ago it was deleted, and its grace period, in seconds.
+fn in_phase(name: &str, phase: &str, deleted: Option<(i64, i64)>) -> Value {
+    let mut pod =
+        member(name, &json!({"spec|schedulingGates": [], "spec|nodeName": "n", "status|phase": phase}));
+    if let Some((ago, grace)) = deleted {
+        let at = Time::from_seconds(1_700_000_000 - ago);
+        json::set(&mut pod, &["metadata", "deletionTimestamp"], json!(plimsoll_api::timestamp::text(at)));
+        json::set(&mut pod, &["metadata", "deletionGracePeriodSeconds"], json!(grace));
+    }
+    pod
+}
+
+/// Kueue's `TestIsActive` (`pod_controller_test.go`), but for pods that outlive their grace period: Kueue's default no longer
+/// counts them.
+#[test]
+fn groups_are_active_as_long_as_their_strategy_says() {
+    use QuotaReleaseStrategy::{OnQuotaReleased, OnTerminal};
+    // Phases and deletions of the pods; whether the group is active with each strategy.
+    type Row = (&'static [(&'static str, Option<(i64, i64)>)], bool, bool);
+    let table: [Row; 9] = [
+        (&[("Pending", None)], false, false),
+        (&[("Succeeded", None), ("Failed", None)], false, false),
+        (&[("Pending", None), ("Running", None)], true, true),
+        (&[("Running", Some((60, 30)))], false, true),
+        (&[("Running", Some((60, 30))), ("Succeeded", None), ("Running", Some((60, 90)))], false, true),
+        (&[("Running", Some((10, 90)))], false, true),
+        (&[("Running", Some((10, 90))), ("Running", None)], true, true),
+        (&[("Running", Some((10, 90))), ("Running", Some((5, 300)))], false, true),
+        (&[("Pending", Some((5, 30))), ("Failed", Some((5, 30)))], false, true),
+    ];
+    for (pods, fast, slow) in table {
+        let mut cache = cache();
+        for (n, (phase, deleted)) in pods.iter().enumerate() {
+            cache.put(Kind::Pod, in_phase(&format!("p{n}"), phase, *deleted));
+        }
+        let group = crate::pod::group::Group::load("ns", "g", cache.env(NOW)).unwrap();
+        let active = [OnQuotaReleased, OnTerminal].map(|release| group.is_active(release));
+        assert_eq!(active, [fast, slow], "{pods:?}");
+    }
+}
+
+/// Gate FastQuotaReleaseInPodIntegration.
+#[test]
+fn evicted_pods_release_their_quota_as_the_gate_says() {
+    let mut cache = cache();
+    let assigned = json!([{"name": "aaaa", "count": 2, "flavors": {"cpu": "f"}}]);
+    for name in ["a", "b"] {
+        cache.put(Kind::Pod, member(name, &json!({})));
+    }
+    let mut wl = admit(body(&run(&cache, &key()), 0), &assigned);
+    condition(&mut wl, "Evicted", "Preempted", "go");
+    cache.put(Kind::Workload, wl.clone());
+    cache.put(Kind::Pod, in_phase("a", "Running", Some((1, 30))));
+    cache.put(Kind::Pod, in_phase("b", "Running", None));
+    let released = |cache: &Fixture, key: &Key| {
+        let writes = short(&run(cache, key));
+        writes.iter().any(|w| w.starts_with("stopped") || w.starts_with("ended"))
+    };
+    let fast = QuotaRelease { pods: QuotaReleaseStrategy::OnQuotaReleased };
+    for release in [QuotaRelease::default(), fast] {
+        cache.config.quota_release = release;
+        assert!(short(&run(&cache, &key())).contains(&"delete pods b".to_owned()), "it runs and is stopped");
+        assert!(!released(&cache, &key()));
+    }
+    cache.put(Kind::Pod, in_phase("b", "Running", Some((0, 30))));
+    assert!(released(&cache, &key()));
+    cache.config.quota_release = QuotaRelease::default();
+    assert!(!released(&cache, &key()));
+    for name in ["a", "b"] {
+        cache.put(Kind::Pod, in_phase(name, "Failed", Some((1, 30))));
+    }
+    // After the condition that says that pods are missing.
+    let rows = body(&run(&cache, &key()), 0)["status"]["conditions"].clone();
+    json::set(&mut wl, &["status", "conditions"], rows);
+    cache.put(Kind::Workload, wl);
+    assert!(released(&cache, &key()));
+}
+
+/// A single pod is not queued again, and its finalizer stays until it has ended, so that its end is seen.
+#[test]
+fn an_evicted_single_pod_releases_its_quota_once() {
+    let mut cache = cache();
+    cache.put(Kind::Pod, pod("p", &json!({})));
+    let key = Key::job(POD, "ns", "p");
+    let mut wl = admit(body(&run(&cache, &key), 0), &json!([{"name": "main", "count": 1}]));
+    let mut going = pod(
+        "p",
+        &json!({"spec|schedulingGates": [], "spec|nodeName": "n", "status|phase": "Running",
+        "metadata|deletionTimestamp": "2023-11-14T22:13:20Z"}),
+    );
+    json::set(&mut going, &["metadata", "finalizers"], json!([names::MANAGED]));
+    cache.config.quota_release = QuotaRelease { pods: QuotaReleaseStrategy::OnQuotaReleased };
+    // Deleted by its user: nothing before its end.
+    cache.put(Kind::Pod, going.clone());
+    cache.put(Kind::Workload, wl.clone());
+    assert_eq!(short(&run(&cache, &key)), [""; 0]);
+    condition(&mut wl, "Evicted", "Preempted", "go");
+    cache.put(Kind::Workload, wl.clone());
+    assert_eq!(short(&run(&cache, &key)), [format!("ended {}", json::name(&wl))]);
+    let rows = set_status_condition(&wl, "QuotaReserved", false, "PendingEvaluation", "go", NOW).unwrap();
+    json::set(&mut wl, &["status", "conditions"], Value::Array(rows));
+    cache.put(Kind::Workload, wl);
+    assert_eq!(short(&run(&cache, &key)), [""; 0], "it still runs");
+    json::set(&mut going, &["status", "phase"], json!("Failed"));
+    cache.put(Kind::Pod, going);
+    assert!(short(&run(&cache, &key)).contains(&"patch pods p ".to_owned()));
+}
+
+/// Terminating members would make a workload of their own.
+#[test]
+fn a_group_that_goes_makes_no_workload() {
+    let mut cache = cache();
+    cache.config.quota_release = QuotaRelease { pods: QuotaReleaseStrategy::OnQuotaReleased };
+    for name in ["a", "b"] {
+        cache.put(Kind::Pod, in_phase(name, "Running", Some((1, 30))));
+    }
+    assert_eq!(short(&run(&cache, &key())), [""; 0]);
 }

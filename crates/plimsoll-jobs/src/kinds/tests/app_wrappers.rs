@@ -105,6 +105,10 @@ fn its_phase_says_how_it_ended() {
     for (kind, ready, active) in [("PodsReady", true, false), ("QuotaReserved", false, true)] {
         object["status"] = json!({"conditions": [{"type": kind, "status": "True"}]});
         let job = table_job(&APP_WRAPPER, &object);
-        assert_eq!((job.pods_ready(), job.is_active()), (ready, active), "{kind}");
+        assert_eq!(
+            (job.pods_ready(), job.is_active(QuotaReleaseStrategy::OnTerminal)),
+            (ready, active),
+            "{kind}"
+        );
     }
 }

@@ -68,7 +68,11 @@ fn its_status_says_what_is_ready_and_what_is_over() {
         let mut object = job_set(&spec);
         object["status"] = json!({"replicatedJobsStatus": [row("b", status[1]), row("a", status[0])]});
         let job = table_job(TABLE, &object);
-        assert_eq!((job.pods_ready(), job.is_active()), (ready, active), "{status:?}");
+        assert_eq!(
+            (job.pods_ready(), job.is_active(QuotaReleaseStrategy::OnTerminal)),
+            (ready, active),
+            "{status:?}"
+        );
         let over: Vec<ReclaimablePod> =
             over.iter().map(|(name, count)| ReclaimablePod { name: (*name).into(), count: *count }).collect();
         assert_eq!(job.reclaimable_pods(), Some(over), "{status:?}");

@@ -100,7 +100,7 @@ fn their_conditions_and_replicas_say_what_they_do() {
             let mut object = job(table, &json!({}));
             object["status"] = status;
             let job = table_job(table, &object);
-            (job.pods_ready(), job.is_active(), job.reclaimable_pods())
+            (job.pods_ready(), job.is_active(QuotaReleaseStrategy::OnTerminal), job.reclaimable_pods())
         };
         assert_eq!(of(at(&[("Running", "True")])), (true, false, None));
         assert_eq!(of(at(&[("Running", "False")])), (false, false, None));

@@ -148,7 +148,11 @@ fn their_status_says_what_they_do() {
         let mut object = around(kind, &cluster(&[]));
         object["status"] = status.clone();
         let job = table_job(kind, &object);
-        assert_eq!((job.pods_ready(), job.is_active()), (pods_ready, active), "{status}");
+        assert_eq!(
+            (job.pods_ready(), job.is_active(QuotaReleaseStrategy::OnTerminal)),
+            (pods_ready, active),
+            "{status}"
+        );
         assert_eq!(job.finished().map(|f| f.success), ended, "{status}");
     }
     assert_eq!(end(&RAY_JOB, &deployment("Complete", "SUCCEEDED")), Some((true, "m".into())));
