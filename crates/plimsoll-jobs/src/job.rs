@@ -152,8 +152,10 @@ impl GenericJob for Job<'_> {
         is_stopping(self.object)
     }
 
-    fn is_active(&self, _: QuotaReleaseStrategy) -> bool {
-        json::int(self.object, &["status", "active"]).unwrap_or(0) != 0
+    fn is_active(&self, release: QuotaReleaseStrategy) -> bool {
+        let some = |key: &str| json::int(self.object, &["status", key]).unwrap_or(0) != 0;
+        // Pods that are being deleted are not active, but they use their nodes.
+        some("active") || release == QuotaReleaseStrategy::OnTerminal && some("terminating")
     }
 
     fn finished(&self) -> Option<Finished> {

@@ -96,6 +96,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("PriorityBoost", false, Works),
     ("ShortWorkloadNames", false, Works),
     ("FastQuotaReleaseInPodIntegration", false, Works),
+    ("QuotaReleaseStrategy", false, Works),
     ("RejectUpdatesToCQWithInvalidOnFlavors", false, Works),
     ("ConcurrentAdmission", false, Works),
     ("TASRespectNodeAffinityPreferred", false, Works),

@@ -194,6 +194,8 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
     let client = client_connection(raw.client_connection.as_ref(), &mut errors);
     let integrations = raw.integrations.unwrap_or_default();
     frameworks(&integrations, &mut errors);
+    let strategies = integrations.quota_release_strategy.unwrap_or_default();
+    let strategies = quota_release::read(&strategies, &mut errors);
     let Some(gates) = gates.filter(|_| errors.0.is_empty()) else {
         return Err(errors.0);
     };
@@ -207,7 +209,7 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
     }
     Ok(KueueConfig {
         queueing,
-        quota_release: quota_release::read(&gates),
+        quota_release: quota_release::effective(&strategies, &gates),
         gates,
         manage_jobs_without_queue_name: raw.manage_jobs_without_queue_name,
         managed_jobs_namespaces: selector,
@@ -261,7 +263,7 @@ fn client_connection(raw: Option<&wire::ClientConnection>, errors: &mut Errors) 
     Some(ClientConnection { qps: raw.qps.unwrap_or(300.0), burst })
 }
 
-/// Fields that only v1beta1 has.
+/// Fields that only one version has.
 fn only_in(raw: &wire::Configuration, old: bool, errors: &mut Errors) {
     let removed = [
         ("queueVisibility", raw.queue_visibility.is_some()),
@@ -273,6 +275,10 @@ fn only_in(raw: &wire::Configuration, old: bool, errors: &mut Errors) {
         if there && !old {
             errors.0.push(format!("strict decoding error: unknown field \"{field}\": only {V1BETA1} has it"));
         }
+    }
+    if old && raw.integrations.as_ref().is_some_and(|i| i.quota_release_strategy.is_some()) {
+        let field = "integrations.quotaReleaseStrategy";
+        errors.0.push(format!("strict decoding error: unknown field \"{field}\": only {V1BETA2} has it"));
     }
 }
 

@@ -137,6 +137,8 @@ pub(super) struct Integrations {
     /// v1beta1 only; ignored there.
     pub(super) pod_options: Option<sections::PodOptions>,
     pub(super) label_keys_to_copy: Vec<String>,
+    /// v1beta2 only.
+    pub(super) quota_release_strategy: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize, Default)]

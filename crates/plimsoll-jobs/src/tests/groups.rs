@@ -169,7 +169,7 @@ fn evicted_pods_release_their_quota_as_the_gate_says() {
         let writes = short(&run(cache, key));
         writes.iter().any(|w| w.starts_with("stopped") || w.starts_with("ended"))
     };
-    let fast = QuotaRelease { pods: QuotaReleaseStrategy::OnQuotaReleased };
+    let fast = QuotaRelease { pods: QuotaReleaseStrategy::OnQuotaReleased, ..QuotaRelease::default() };
     for release in [QuotaRelease::default(), fast] {
         cache.config.quota_release = release;
         assert!(short(&run(&cache, &key())).contains(&"delete pods b".to_owned()), "it runs and is stopped");
@@ -202,7 +202,8 @@ fn an_evicted_single_pod_releases_its_quota_once() {
         "metadata|deletionTimestamp": "2023-11-14T22:13:20Z"}),
     );
     json::set(&mut going, &["metadata", "finalizers"], json!([names::MANAGED]));
-    cache.config.quota_release = QuotaRelease { pods: QuotaReleaseStrategy::OnQuotaReleased };
+    cache.config.quota_release =
+        QuotaRelease { pods: QuotaReleaseStrategy::OnQuotaReleased, ..QuotaRelease::default() };
     // Deleted by its user: nothing before its end.
     cache.put(Kind::Pod, going.clone());
     cache.put(Kind::Workload, wl.clone());
@@ -223,7 +224,8 @@ fn an_evicted_single_pod_releases_its_quota_once() {
 #[test]
 fn a_group_that_goes_makes_no_workload() {
     let mut cache = cache();
-    cache.config.quota_release = QuotaRelease { pods: QuotaReleaseStrategy::OnQuotaReleased };
+    cache.config.quota_release =
+        QuotaRelease { pods: QuotaReleaseStrategy::OnQuotaReleased, ..QuotaRelease::default() };
     for name in ["a", "b"] {
         cache.put(Kind::Pod, in_phase(name, "Running", Some((1, 30))));
     }

@@ -1,6 +1,9 @@
 //! Jobs that are stopped because of their workload, and the priority of workloads.
 
+use plimsoll_api::kueue::{QuotaRelease, QuotaReleaseStrategy};
+
 use super::*;
+use crate::generic_job::GenericJob;
 
 /// A Job that runs as its workload was admitted, with a start time.
 fn running(cache: &mut Fixture) -> (Value, Value) {
@@ -146,4 +149,62 @@ fn a_running_job_takes_its_workload_to_another_priority_class() {
     cache.put(Kind::Workload, raised);
     cache.put(Kind::Job, started);
     assert!(run(&cache, &key()).is_empty());
+}
+
+/// Kueue KEP-10076: active and terminating pods of a Job, and whether it is active with each strategy.
+#[test]
+fn jobs_are_active_as_long_as_their_strategy_says() {
+    use QuotaReleaseStrategy::{OnQuotaReleased, OnTerminal};
+    for (status, fast, slow) in [
+        (json!({}), false, false),
+        (json!({"active": 0, "terminating": 0}), false, false),
+        (json!({"active": 2}), true, true),
+        (json!({"active": 1, "terminating": 1}), true, true),
+        (json!({"active": 0, "terminating": 2}), false, true),
+        (json!({"terminating": 1, "failed": 1}), false, true),
+        (json!({"succeeded": 2, "terminating": 0}), false, false),
+    ] {
+        let object = json!({"status": status});
+        let job = crate::job::Job { object: &object };
+        assert_eq!([OnQuotaReleased, OnTerminal].map(|s| job.is_active(s)), [fast, slow], "{status}");
+    }
+}
+
+/// Gate QuotaReleaseStrategy: an evicted Job is stopped as ever, and keeps its quota until no pod of it is left.
+#[test]
+fn an_evicted_job_releases_its_quota_as_its_strategy_says() {
+    for jobs in [QuotaReleaseStrategy::OnQuotaReleased, QuotaReleaseStrategy::OnTerminal] {
+        let mut cache = cache();
+        cache.config.quota_release = QuotaRelease { jobs, ..QuotaRelease::default() };
+        let (mut job, mut wl) = running(&mut cache);
+        json::set(&mut job, &["status", "terminating"], json!(2));
+        condition(&mut wl, "Evicted", "Preempted", "go");
+        cache.put(Kind::Workload, wl.clone());
+        let (mut job, last) = stopped(&mut cache, job);
+        assert_eq!((&job["spec"]["suspend"], &job["status"]["startTime"]), (&json!(true), &Value::Null));
+        let released = [format!("stopped {}", json::name(&wl))];
+        let early = jobs == QuotaReleaseStrategy::OnQuotaReleased;
+        assert_eq!(last, if early { &released[..] } else { &[] }, "two pods terminate");
+        for (terminating, version) in [(1, "30"), (0, "31")] {
+            json::set(&mut job, &["status", "terminating"], json!(terminating));
+            json::set(&mut job, &["metadata", "resourceVersion"], json!(version));
+            cache.put(Kind::Job, job.clone());
+            let wanted: &[String] = if early || terminating == 0 { &released } else { &[] };
+            assert_eq!(short(&run(&cache, &key())), wanted, "{terminating} pods terminate");
+        }
+    }
+}
+
+/// Its pods would use quota that no workload is charged for.
+#[test]
+fn a_job_whose_pods_terminate_waits_for_its_workload() {
+    let mut cache = cache();
+    let mut own = job();
+    json::set(&mut own, &["status"], json!({"active": 0, "terminating": 1}));
+    cache.put(Kind::Job, own);
+    let creates =
+        |cache: &Fixture| short(&run(cache, &key())).iter().any(|w| w.starts_with("create workloads"));
+    assert!(creates(&cache));
+    cache.config.quota_release.jobs = QuotaReleaseStrategy::OnTerminal;
+    assert!(!creates(&cache));
 }
