@@ -257,6 +257,8 @@ pub struct Gates {
     pub tas_preferred_affinity: bool,
     /// `TASBalancedPlacement`.
     pub tas_balanced: bool,
+    /// `SchedulerLibraryIntegration`: kube-scheduler's filters choose the nodes of a topology.
+    pub scheduler_library: bool,
     /// `PrioritizePreemptorWorkloads`.
     pub prioritize_preemptors: bool,
     /// `ElasticJobsViaWorkloadSlices`.
@@ -304,6 +306,7 @@ impl Default for Gates {
             skip_reassignment_for_pods: true,
             tas_preferred_affinity: false,
             tas_balanced: false,
+            scheduler_library: false,
             prioritize_preemptors: false,
             elastic_jobs: true,
             priority_boost: false,

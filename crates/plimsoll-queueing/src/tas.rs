@@ -12,6 +12,9 @@ mod charges;
 #[cfg(test)]
 mod counted_tests;
 mod health;
+mod host_ports;
+#[cfg(test)]
+mod library_tests;
 mod limits;
 mod place;
 #[cfg(test)]
@@ -30,6 +33,7 @@ use std::collections::BTreeMap;
 pub(crate) use charges::Charges;
 use charges::PlaceCharge;
 pub(crate) use health::Health;
+use host_ports::{HostPorts, PortChange};
 pub(crate) use limits::PlaceLimits;
 pub(crate) use place::CountedLeaves;
 pub(crate) use request::{MULTI_KUEUE, Places, TasRequests, TasView, is_explicit, set_places};
@@ -89,6 +93,8 @@ pub(crate) struct Tas {
     pods: BTreeMap<(String, String), NonTasUsage>,
     by_uid: Map<String, (String, String)>,
     non_tas_usage: BTreeMap<String, Amounts>,
+    /// With the gate `SchedulerLibraryIntegration`.
+    ports: HostPorts,
     trees: BTreeMap<FlavorId, FlavorTree>,
     /// How often they changed.
     changes: u64,
@@ -253,6 +259,12 @@ impl Tas {
         true
     }
 
+    /// Handles a change of the host ports in use; whether some are free now.
+    fn ports_changed(&mut self, change: PortChange) -> bool {
+        self.changes += u64::from(change != PortChange::None);
+        change == PortChange::Freed
+    }
+
     fn pod_seen(&mut self, pod: &Pod, usage: Amounts) -> bool {
         let key = (pod.namespace.clone(), pod.name.clone());
         let counts = !pod.topology_aware && !pod.spec.node_name.is_empty() && !pod.status.phase.is_terminal();
@@ -310,12 +322,19 @@ impl Queueing {
                 let mut usage = amounts(&mut self.ids, &requests);
                 let pods = self.ids.resource("pods");
                 add_times(&mut usage, &[(pods, 1)], 1);
-                self.tas.pod_seen(pod, usage)
+                let mut freed = self.tas.pod_seen(pod, usage);
+                if self.config.gates.scheduler_library {
+                    let change = self.tas.ports.pod_seen(pod);
+                    freed |= self.tas.ports_changed(change);
+                }
+                freed
             }
             ObjectEvent::PodDelete(uid) => {
                 self.tas.health.pod_gone(uid);
+                let change = self.tas.ports.pod_gone(uid);
+                let freed = self.tas.ports_changed(change);
                 let key = self.tas.by_uid.get(uid).cloned();
-                key.is_some_and(|k| self.tas.pod_gone(&k))
+                key.is_some_and(|k| self.tas.pod_gone(&k)) || freed
             }
             ObjectEvent::ObjectUpsert(_) | ObjectEvent::ObjectDelete(..) | ObjectEvent::ClaimWritten(_) => {
                 false
@@ -373,7 +392,10 @@ impl Queueing {
             let (name, levels) = (name.to_owned(), levels.to_vec());
             let Some(flavor) = self.objects.flavors.get(&id).cloned() else { continue };
             let mut tree = FlavorTree::new(name, levels, flavor.tolerations.clone());
-            for node in self.tas.nodes.values().filter(|n| n.ready && !n.unschedulable) {
+            // Where kube-scheduler's filters look at the nodes, a cordon and what keeps pods away from a node that is not ready
+            // are theirs (Kueue `nodesCache.find`).
+            let filtered = tree.by_node && self.config.gates.scheduler_library;
+            for node in self.tas.nodes.values().filter(|n| filtered || n.ready && !n.unschedulable) {
                 let suits = flavor.node_labels.iter().all(|(k, v)| node.labels.get(k) == Some(v));
                 if suits && tree.levels.iter().all(|l| node.labels.contains_key(l)) {
                     let free_capacity = self.tas.free_capacity_of(node, &mut self.ids);

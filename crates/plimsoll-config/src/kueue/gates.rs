@@ -102,7 +102,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("TASRespectNodeAffinityPreferred", false, Works),
     ("MultiKueueManagerQuotaAutomation", false, Works),
     ("KueueDRAIntegrationConsumableCapacity", false, Works),
-    ("SchedulerLibraryIntegration", false, Fixed),
+    ("SchedulerLibraryIntegration", false, Works),
     ("PrioritizePreemptorWorkloads", false, Works),
 ];
 
@@ -217,6 +217,7 @@ fn set_engine(gates: &mut Gates, name: &str, on: bool) {
         "ReclaimablePods" => gates.reclaimable_pods = on,
         "RecomputeAssignmentUponPreemptionTargetsOverlap" => gates.recompute_on_overlap = on,
         "SchedulingEquivalenceHashing" => gates.equivalence_hashing = on,
+        "SchedulerLibraryIntegration" => gates.scheduler_library = on,
         "SkipReassignmentForPodOwnedWorkloads" => gates.skip_reassignment_for_pods = on,
         "TASRespectNodeAffinityPreferred" => gates.tas_preferred_affinity = on,
         "TASBalancedPlacement" => gates.tas_balanced = on,
@@ -252,6 +253,8 @@ mod tests {
     fn names_and_values_are_checked() {
         let off = FeatureGates::new(&set(&[("PartialAdmission", false)])).expect("honoured");
         assert!(!off.engine().partial_admission);
+        let on = FeatureGates::new(&set(&[("SchedulerLibraryIntegration", true)])).expect("honoured");
+        assert!(on.engine().scheduler_library && !Gates::default().scheduler_library);
         let table = [
             (set(&[("NoSuchGate", true)]), "unrecognized feature gate: NoSuchGate"),
             (set(&[("VisibilityOnDemand", false)]), "is not supported by Plimsoll"),

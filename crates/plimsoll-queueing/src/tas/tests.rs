@@ -107,7 +107,6 @@ impl Harness {
             failed_pods: BTreeSet::new(),
             broken: false,
         };
-        let flavor = ResourceFlavor { name: "f".into(), topology: "t".into(), ..ResourceFlavor::default() };
         let quota = ResourceQuota { resource: "cpu".into(), nominal: 1_000_000, ..ResourceQuota::default() };
         let check = |n: &&str| AdmissionCheck { name: (*n).into(), controller: (*n).into(), active: true };
         let mut events: Vec<Event> =
@@ -118,7 +117,7 @@ impl Harness {
                 name: "t".into(),
                 levels: levels.iter().map(|l| (*l).into()).collect(),
             })),
-            Event::ResourceFlavorUpsert(Box::new(flavor)),
+            Event::ResourceFlavorUpsert(Box::new(Self::flavor())),
             Event::ClusterQueueUpsert(Box::new(ClusterQueue {
                 name: "c".into(),
                 resource_groups: vec![ResourceGroup {
@@ -192,6 +191,21 @@ impl Harness {
     pub(super) fn wait(&mut self, seconds: i64) {
         self.now = self.now.plus(Duration::from_seconds(seconds));
         self.step(Vec::new());
+    }
+
+    /// Changes the only flavor.
+    pub(super) fn change_flavor(&mut self, change: impl FnOnce(&mut ResourceFlavor)) {
+        let mut flavor = Self::flavor();
+        change(&mut flavor);
+        self.step(vec![engine::Event::Queueing(Event::ResourceFlavorUpsert(Box::new(flavor)))]);
+    }
+
+    fn flavor() -> ResourceFlavor {
+        ResourceFlavor { name: "f".into(), topology: "t".into(), ..ResourceFlavor::default() }
+    }
+
+    pub(super) fn show(&mut self, event: ObjectEvent) {
+        self.step(vec![engine::Event::Object(event)]);
     }
 
     /// Steps until everything asked for is done and answered.
@@ -290,7 +304,7 @@ impl Harness {
         self.hosts(name).iter().map(|(h, n)| format!("{h}={n}")).collect::<Vec<_>>().join(" ")
     }
 
-    fn condition(&self, name: &str, kind: &str) -> String {
+    pub(super) fn condition(&self, name: &str, kind: &str) -> String {
         let c = self.job(name).status.condition(kind);
         c.map_or(String::new(), |c| format!("{} {}: {}", c.status, c.reason, c.message))
     }

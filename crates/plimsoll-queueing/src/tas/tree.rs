@@ -51,6 +51,8 @@ pub(super) struct LeafNode {
     pub(super) name: String,
     pub(super) labels: StringMap,
     pub(super) taints: Vec<Taint>,
+    /// Whether it is cordoned.
+    pub(super) unschedulable: bool,
 }
 
 /// The tree of a flavor.
@@ -104,8 +106,12 @@ impl FlavorTree {
             add_times(&mut leaf.free_capacity, free_capacity, 1);
             return;
         }
-        let keep =
-            LeafNode { name: node.name.clone(), labels: node.labels.clone(), taints: node.taints.clone() };
+        let keep = LeafNode {
+            name: node.name.clone(),
+            labels: node.labels.clone(),
+            taints: node.taints.clone(),
+            unschedulable: node.unschedulable,
+        };
         let domain = self.domain(&values);
         self.domains[domain as usize].leaf = Some(index32(self.leaves.len()));
         let node = self.by_node.then_some(keep);

@@ -71,8 +71,10 @@ impl TasView<'_> {
             within: vec![0; tree.domains.len()],
         };
         counted.excluded.nodes = tree.leaves.len();
+        let library = self.state.config.gates.scheduler_library;
+        let ports = Some(&self.state.tas.ports).filter(|_| library);
         for (number, leaf) in tree.leaves.iter().enumerate() {
-            if let Some(reason) = unsuitable(leaf, wanted.ps, &tree.tolerations) {
+            if let Some(reason) = unsuitable(leaf, wanted.ps, &tree.tolerations, ports) {
                 counted.excluded.count(reason);
                 continue;
             }

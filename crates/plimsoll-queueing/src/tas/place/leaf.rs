@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::MANY;
 use crate::ids::{Ids, ResourceId};
 use crate::model::PodSet;
-use crate::tas::tree::Leaf;
+use crate::tas::host_ports::HostPorts;
+use crate::tas::tree::{Leaf, LeafNode};
 use crate::tas::{Amounts, amount_of};
 use plimsoll_state::model::{Taint, TaintEffect, Toleration};
 
@@ -49,6 +50,11 @@ pub(in crate::tas) fn fits_beside(leaf: &Leaf, held: [Option<&Amounts>; 2], one:
     FreeIn { leaf, held, taken: None }.count(one, None)
 }
 
+/// Why kube-scheduler's filters exclude a node; Kueue gets no more out of its library.
+const NO_FIT: &str = "schedulerLibraryNoFit";
+/// The taint that stands for a cordon.
+const CORDON: &str = "node.kubernetes.io/unschedulable";
+
 /// Why nodes can't be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Excluded {
@@ -66,7 +72,8 @@ impl Excluded {
     }
 
     pub(super) fn text(&self) -> String {
-        if self.reasons.is_empty() {
+        // Kueue's `hasExclusions` does not know that reason.
+        if self.reasons.keys().all(|reason| reason == NO_FIT) {
             return String::new();
         }
         let mut list: Vec<String> = self.reasons.iter().map(|(r, n)| format!("{r}: {n}")).collect();
@@ -75,13 +82,33 @@ impl Excluded {
     }
 }
 
-/// Why a node can't take the podset's pods whatever is free, if it can't.
-pub(super) fn unsuitable(leaf: &Leaf, ps: &PodSet, tolerations: &[Toleration]) -> Option<String> {
+/// Why a node can't take the podset's pods whatever is free, if it can't. `tolerations`: the flavor's. `ports`: those in use,
+/// where kube-scheduler's filters decide (gate `SchedulerLibraryIntegration`): NodeUnschedulable, TaintToleration,
+/// NodeAffinity and NodePorts.
+pub(super) fn unsuitable(
+    leaf: &Leaf,
+    ps: &PodSet,
+    tolerations: &[Toleration],
+    ports: Option<&HostPorts>,
+) -> Option<String> {
     let node = leaf.node.as_ref()?;
-    let untolerated = node.taints.iter().find(|t| {
-        t.effect != TaintEffect::PreferNoSchedule
-            && !ps.spec.tolerations.iter().chain(tolerations).any(|l| l.tolerates(t))
-    });
+    let reason = broken_rule(node, ps, tolerations);
+    let Some(ports) = ports else { return reason };
+    let cordon = || Taint { key: CORDON.into(), value: String::new(), effect: TaintEffect::NoSchedule };
+    let excluded = reason.is_some()
+        || node.unschedulable && !tolerates(ps, tolerations, &cordon())
+        || ports.conflict(&node.name, &ps.spec);
+    excluded.then(|| NO_FIT.to_owned())
+}
+
+fn tolerates(ps: &PodSet, tolerations: &[Toleration], taint: &Taint) -> bool {
+    ps.spec.tolerations.iter().chain(tolerations).any(|t| t.tolerates(taint))
+}
+
+/// Which of a podset's rules about nodes a node breaks.
+fn broken_rule(node: &LeafNode, ps: &PodSet, tolerations: &[Toleration]) -> Option<String> {
+    let keeps_away = |t: &&Taint| t.effect != TaintEffect::PreferNoSchedule && !tolerates(ps, tolerations, t);
+    let untolerated = node.taints.iter().find(keeps_away);
     if let Some(t) = untolerated {
         return Some(format!("taint {:?}", taint_text(t)));
     }
