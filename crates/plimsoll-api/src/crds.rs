@@ -12,6 +12,7 @@ pub const MANIFESTS: &[(&str, &str)] = &[
     ("localqueues.yaml", include_str!("../crds/localqueues.yaml")),
     ("multikueueclusters.yaml", include_str!("../crds/multikueueclusters.yaml")),
     ("multikueueconfigs.yaml", include_str!("../crds/multikueueconfigs.yaml")),
+    ("preemptionconfigs.yaml", include_str!("../crds/preemptionconfigs.yaml")),
     ("provisioningrequestconfigs.yaml", include_str!("../crds/provisioningrequestconfigs.yaml")),
     ("resourceflavors.yaml", include_str!("../crds/resourceflavors.yaml")),
     ("runwindows.yaml", include_str!("../crds/runwindows.yaml")),

@@ -127,6 +127,8 @@ resources! {
     SECRETS = "v1" "secrets" "Secret";
     /// Kueue topologies.
     TOPOLOGIES = "kueue.x-k8s.io/v1beta2" "topologies" "Topology";
+    /// Rules that add candidates for preemption.
+    PREEMPTION_CONFIGS = "kueue.x-k8s.io/v1alpha1" "preemptionconfigs" "PreemptionConfig";
     /// What checks ask the cluster autoscaler with.
     PROVISIONING_CONFIGS = "kueue.x-k8s.io/v1beta2" "provisioningrequestconfigs" "ProvisioningRequestConfig";
     /// Requests to the cluster autoscaler.

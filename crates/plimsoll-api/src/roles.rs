@@ -58,11 +58,12 @@ const fn job(group: &'static str, plural: &'static str, kind: &'static str) -> R
     Row { prefix: "kueue", group, plural, kind, status: true, editor: Part::Batch, viewer: Part::All }
 }
 
-const ROWS: [Row; 22] = [
+const ROWS: [Row; 23] = [
     kueue("clusterqueues", "clusterqueue", true, Part::Admins),
     kueue("localqueues", "localqueue", true, Part::All),
     kueue("resourceflavors", "resourceflavor", false, Part::Admins),
     kueue("topologies", "topology", false, Part::Admins),
+    kueue("preemptionconfigs", "preemptionconfig", false, Part::Admins),
     kueue("workloads", "workload", true, Part::All),
     kueue("cohorts", "cohort", false, Part::Admins),
     job("batch", "jobs", "job"),

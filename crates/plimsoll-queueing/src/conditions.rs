@@ -2,11 +2,14 @@
 //! (Kueue `pkg/workload/workload.go`, `pkg/workload/evict/evict.go`).
 
 use super::cond;
+use super::cycle::victim::CONFIGURED;
 use super::model::{Admission, AdmissionCheckState, CheckState, Condition, EvictionCount, WorkloadStatus};
 use plimsoll_state::time::Time;
 
 /// Reason of the eviction of a variant for a sibling with a more favorable flavor.
 pub(crate) const FLAVOR_MIGRATION: &str = "FlavorMigration";
+/// Longest underlying cause of evictions, in characters.
+const MAX_CAUSE: usize = 316;
 /// Longest message of a condition, in bytes.
 const MESSAGE_LIMIT: usize = 32 * 1024;
 
@@ -108,6 +111,25 @@ impl Edit<'_> {
         }
     }
 
+    /// As [`Edit::evict`] for preemption by rules of a PreemptionConfig: counted under a reason of its own, with the cause of
+    /// the last one (KEP-13396, Observability).
+    pub(crate) fn evict_by_rules(&mut self, cause: &str, message: &str) {
+        self.set_evicted("Preempted", message);
+        let cause: String = cause.chars().take(MAX_CAUSE).collect();
+        let counts = &mut self.status.evictions;
+        match counts.iter_mut().find(|e| e.reason == CONFIGURED) {
+            Some(e) => (e.count, e.cause) = (e.count.saturating_add(1), cause),
+            None => counts.push(EvictionCount { reason: CONFIGURED.into(), cause, count: 1 }),
+        }
+    }
+
+    fn set_evicted(&mut self, full: &str, message: &str) {
+        self.set(cond::EVICTED, true, full, message);
+        self.status.unhealthy_nodes.clear();
+        self.reset_checks();
+        self.close_gates(full, message);
+    }
+
     /// First phase of an eviction: the workload has to stop, and keeps its quota until it did.
     pub(crate) fn evict(&mut self, reason: &str, cause: &str, message: &str) {
         let full = if reason == "Deactivated" && !cause.is_empty() {
@@ -115,10 +137,7 @@ impl Edit<'_> {
         } else {
             reason.to_owned()
         };
-        self.set(cond::EVICTED, true, &full, message);
-        self.status.unhealthy_nodes.clear();
-        self.reset_checks();
-        self.close_gates(&full, message);
+        self.set_evicted(&full, message);
         let counts = &mut self.status.evictions;
         match counts.iter_mut().find(|e| e.reason == reason && e.cause == cause) {
             Some(e) => e.count = e.count.saturating_add(1),

@@ -279,6 +279,8 @@ pub struct Gates {
     pub device_counters: bool,
     /// `KueueDRAIntegrationConsumableCapacity`.
     pub device_capacities: bool,
+    /// `ConfigurablePreemptions`: rules of PreemptionConfigs add candidates.
+    pub configurable_preemptions: bool,
 }
 
 impl Default for Gates {
@@ -317,6 +319,7 @@ impl Default for Gates {
             device_extended: true,
             device_counters: true,
             device_capacities: false,
+            configurable_preemptions: false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Handlers of events: one for each kind.
 
 mod objects;
+mod preemption_configs;
 mod queues;
 mod workloads;
 
@@ -33,6 +34,8 @@ impl Queueing {
             Event::AdmissionCheckDelete(name) => self.admission_check_gone(&name),
             Event::TopologyUpsert(t) => self.topology(*t),
             Event::TopologyDelete(name) => self.topology_gone(&name),
+            Event::PreemptionConfigUpsert(c) => self.preemption_config(*c),
+            Event::PreemptionConfigDelete(name) => self.preemption_config_gone(&name),
             Event::RunWindowUpsert(w) => self.run_window(*w, now),
             Event::RunWindowDelete(name) => self.run_window_gone(&name),
             Event::ClaimTemplateUpsert(t) => {

@@ -28,6 +28,8 @@ mod concurrent_admission;
 pub mod cond;
 mod conditions;
 mod config;
+#[cfg(test)]
+mod configurable_preemption_tests;
 mod cycle;
 mod dependencies;
 mod dra;
@@ -88,10 +90,12 @@ pub use metrics::{MetricFamily, MetricKind, MetricSample, MetricValue};
 pub use model::{
     Admission, AdmissionCheck, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort,
     Condition, Delayed, Dependency, EvictionCount, FlavorFungibility, FlavorMigration, FlavorPreference,
-    FlavorQuotas, LimitRange, LimitRangeItem, LocalQueue, Outcome, PodSet, PodSetAssignment, PodSetUpdate,
-    PreemptionGateState, PreemptionPolicy, PreemptionRules, QueueingStrategy, ReclaimablePod, RequeueState,
-    ResourceFlavor, ResourceGroup, ResourceQuota, StopPolicy, TargetKind, Topology, TopologyAssignment,
-    TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
+    FlavorQuotas, LimitRange, LimitRangeItem, LocalQueue, NumericComparison, NumericLabel, Outcome, PodSet,
+    PodSetAssignment, PodSetUpdate, PreemptionCandidates, PreemptionConfig, PreemptionGateState,
+    PreemptionPolicy, PreemptionRule, PreemptionRules, PreemptionScope, PreemptionTrigger,
+    PriorityClassNames, PriorityComparison, QueueingStrategy, ReclaimablePod, RequeueState, ResourceFlavor,
+    ResourceGroup, ResourceQuota, StopPolicy, TargetKind, Topology, TopologyAssignment, TopologyRequest,
+    Workload, WorkloadKey, WorkloadStatus,
 };
 pub use policy::{Policies, Ruling, WorkloadPolicy};
 pub use report::{QueueStatus, QuotaCell, QuotaNode, ResourceUsage, Waiting};
@@ -161,6 +165,10 @@ pub enum Event {
     TopologyUpsert(Box<Topology>),
     /// The Topology of this name is gone.
     TopologyDelete(String),
+    /// A PreemptionConfig was seen or changed.
+    PreemptionConfigUpsert(Box<PreemptionConfig>),
+    /// The PreemptionConfig of this name is gone.
+    PreemptionConfigDelete(String),
     /// A RunWindow was seen or changed.
     RunWindowUpsert(Box<RunWindow>),
     /// The RunWindow of this name is gone.

@@ -1,7 +1,13 @@
 //! Kueue's objects as the engine knows them: parsed, defaulted, without what decides nothing.
 
+mod preemption_config;
 mod workload;
 
+pub(crate) use preemption_config::PreemptorKey;
+pub use preemption_config::{
+    NumericComparison, NumericLabel, PreemptionCandidates, PreemptionConfig, PreemptionRule, PreemptionScope,
+    PreemptionTrigger, PriorityClassNames, PriorityComparison,
+};
 pub(crate) use workload::REPLACED;
 pub use workload::{
     Admission, AdmissionCheckState, CheckState, Condition, Delayed, Dependency, EvictionCount, Outcome,
@@ -171,6 +177,9 @@ pub struct ClusterQueue {
     pub admission_fair_sharing: bool,
     /// `spec.concurrentAdmissionPolicy`: workloads are admitted by variants.
     pub concurrent_admission: Option<FlavorMigration>,
+    /// Name of its PreemptionConfig (annotation `preemption-config-name`, Kueue KEP-13396), possibly empty; empty while the gate
+    /// is off.
+    pub preemption_config: String,
     /// Labels of the object.
     pub labels: StringMap,
     /// Whether deletion has been asked for.

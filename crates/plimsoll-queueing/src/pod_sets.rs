@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ids::{FlavorId, Map, ResourceId, SchedulingHashId};
-use super::model::{PodSet, WorkloadKey};
+use super::model::{PodSet, PreemptorKey, WorkloadKey};
 use plimsoll_state::model::{PodSpec, VolumeSource};
 
 /// What one podset asks for or holds.
@@ -56,6 +56,8 @@ pub(crate) struct SchedulingHash {
     pub(crate) flavor_scores: FlavorScores,
     /// How long the pods run at most: with it a workload may overtake others (joint admission).
     pub(crate) max_execution_seconds: Option<i32>,
+    /// What rules of a PreemptionConfig read of it.
+    pub(crate) preemptor: Option<Box<PreemptorKey>>,
     /// Where that decides which pods or volumes the pods are placed beside.
     pub(crate) namespace: Option<String>,
     pub(crate) pod_sets: Vec<(PodSet, PodSetResources)>,

@@ -1,7 +1,8 @@
 //! The rules of a ClusterQueue with ids for names.
 
 use super::ids::{FlavorId, ResourceId};
-use super::model::{FlavorFungibility, PreemptionRules, QueueingStrategy};
+use super::model::{FlavorFungibility, PreemptionConfig, PreemptionRules, QueueingStrategy};
+use std::sync::Arc;
 
 /// Resources given out together.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct Rules {
     pub(crate) groups: Vec<Group>,
     pub(crate) fungibility: FlavorFungibility,
     pub(crate) preemption: PreemptionRules,
+    /// The PreemptionConfig that it names, if that exists and has rules.
+    pub(crate) preemption_config: Option<Arc<PreemptionConfig>>,
     pub(crate) strategy: QueueingStrategy,
     /// Whether LocalQueues that used less go first.
     pub(crate) fair_admission: bool,

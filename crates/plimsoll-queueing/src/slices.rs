@@ -329,6 +329,9 @@ impl Queueing {
         if !gates.preemption_gates && !gates.concurrent_admission {
             w.preemption_gates.clear();
         }
+        if !gates.configurable_preemptions {
+            w.labels.clear();
+        }
         if !gates.concurrent_admission {
             w.has_variants = false;
             w.variant_of.clear();

@@ -8,7 +8,9 @@ use super::bounded::Again;
 use super::cycle::{FailedDryRuns, NodeClaims};
 use super::ids::{ClusterQueueId, FlavorId, LocalQueueId, Map, WorkloadId};
 use super::joint::NodesDecision;
-use super::model::{AdmissionCheck, Cohort, LimitRange, ResourceFlavor, Topology, WorkloadKey};
+use super::model::{
+    AdmissionCheck, Cohort, LimitRange, PreemptionConfig, ResourceFlavor, Topology, WorkloadKey,
+};
 use super::state::WorkloadInfo;
 use plimsoll_state::model::{Resources, StringMap};
 use plimsoll_state::slab::{Id, Slab};
@@ -131,6 +133,7 @@ pub(crate) struct Objects {
     pub(crate) runtime_classes: BTreeMap<String, Resources>,
     pub(crate) checks: BTreeMap<String, AdmissionCheck>,
     pub(crate) topologies: BTreeMap<String, Topology>,
+    pub(crate) preemption_configs: BTreeMap<String, Arc<PreemptionConfig>>,
     pub(crate) cohorts: BTreeMap<String, Cohort>,
     /// Cohorts that lost their object while they had ClusterQueues. As in Kueue their quota is no metric until one of those
     /// changes (`cohort_metrics.go`, `ClearCohortMetrics`).

@@ -52,6 +52,8 @@ pub struct Sinks {
     pub groups: Groups,
     /// Labels that metrics have besides Kueue's.
     pub custom_labels: Arc<[CustomLabel]>,
+    /// Whether rules of PreemptionConfigs read labels of workloads.
+    pub preemption_configs: bool,
 }
 
 /// What is watched for these roles; PodGroups only for profiles that schedule gangs, `nodes` also for topologies, jobs of
@@ -309,6 +311,17 @@ impl Sinks {
         let mut event = plimsoll_api::kueue::upsert_event(&object);
         if let Ok(Some(event)) = &mut event {
             plimsoll_api::kueue::add_metric_labels(event, &object, &self.custom_labels);
+            if self.preemption_configs {
+                plimsoll_api::kueue::add_workload_labels(event, &object);
+            }
+            if let plimsoll_queueing::Event::PreemptionConfigUpsert(config) = event {
+                for problem in config.problems() {
+                    tracing::warn!(
+                        name = config.name,
+                        "rule of a PreemptionConfig selects nothing: {problem}"
+                    );
+                }
+            }
         }
         // The cache first: the engine's answer and the enqueued keys read it.
         let kind = self.cache.kind_of(resource);

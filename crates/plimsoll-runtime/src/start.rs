@@ -290,7 +290,11 @@ impl Runtime {
         let roles = settings.roles;
         let nodes = settings.watches_nodes();
         let gangs = settings.place.profiles.iter().any(|p| p.plugins.schedules_pod_groups());
-        let resources = ingest::resources(roles, gangs, nodes, &settings.jobs);
+        let mut resources = ingest::resources(roles, gangs, nodes, &settings.jobs);
+        let preemption_configs = roles.queueing && settings.queueing.gates.configurable_preemptions;
+        if preemption_configs {
+            resources.push(crate::api::PREEMPTION_CONFIGS);
+        }
         let stop = CancellationToken::new();
         let supervisor = Supervisor::new(stop.clone());
         let engine = settings.engine();
@@ -319,6 +323,7 @@ impl Runtime {
             health: health.clone(),
             groups: Groups::new(api.clone()),
             custom_labels: settings.queueing.custom_labels.as_slice().into(),
+            preemption_configs,
         };
         let given = watch_all(&api, resources, &sinks, &supervisor, &stop);
         if roles.queueing {

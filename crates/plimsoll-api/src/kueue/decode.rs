@@ -27,7 +27,7 @@ pub(super) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
-fn int32(value: &Value, key: &str) -> Option<i32> {
+pub(super) fn int32(value: &Value, key: &str) -> Option<i32> {
     value[key].as_i64().map(|v| v.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32)
 }
 
@@ -171,6 +171,7 @@ pub fn cluster_queue(object: &Value) -> Outcome<ClusterQueue> {
         fair_weight_nano: weight(object)?,
         concurrent_admission: variants::flavor_migration(&spec["concurrentAdmissionPolicy"]),
         admission_fair_sharing: spec["admissionScope"]["admissionMode"] == "UsageBasedAdmissionFairSharing",
+        preemption_config: text(&object["metadata"]["annotations"], super::PREEMPTION_CONFIG),
         labels: strings(&object["metadata"]["labels"]),
         metric_labels: Vec::new(),
         deleting: deleting(object),
@@ -247,6 +248,7 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
         variant_of: variants::parent_uid(meta).to_owned(),
         allowed_flavors: variants::allowed_flavors(meta),
         preemption_gates: list(spec, "preemptionGates").iter().map(|g| text(g, "name")).collect(),
+        labels: StringMap::new(),
         priority_class: text(&spec["priorityClassRef"], "name"),
         queue: text(spec, "queueName"),
         metric_labels: Vec::new(),

@@ -24,6 +24,7 @@ pub fn upsert_event(object: &Value) -> std::result::Result<Option<Event>, Conver
         "Workload" => Event::WorkloadUpsert(Box::new(decode::workload(object)?)),
         "AdmissionCheck" => Event::AdmissionCheckUpsert(Box::new(admission_check(object)?)),
         "Topology" => Event::TopologyUpsert(Box::new(topology(object)?)),
+        "PreemptionConfig" => Event::PreemptionConfigUpsert(Box::new(super::preemption_config(object)?)),
         "RunWindow" => Event::RunWindowUpsert(Box::new(crate::windows::run_window(object)?)),
         "Namespace" => Event::NamespaceUpsert(name(object)?, strings(&object["metadata"]["labels"])),
         "LimitRange" => Event::LimitRangeUpsert(Box::new(limit_range(object)?)),
@@ -56,6 +57,13 @@ pub fn add_metric_labels(event: &mut Event, object: &Value, labels: &[CustomLabe
     }
 }
 
+/// Tells the event of a Workload its labels, which rules of PreemptionConfigs read.
+pub fn add_workload_labels(event: &mut Event, object: &Value) {
+    if let Event::WorkloadUpsert(w) = event {
+        w.labels = strings(&object["metadata"]["labels"]);
+    }
+}
+
 /// The event that tells queueing that an object is gone; `None` for kinds that queueing doesn't look at.
 pub fn delete_event(kind: &str, namespace: &str, name: &str) -> Option<Event> {
     let (ns, name) = (namespace.to_owned(), name.to_owned());
@@ -67,6 +75,7 @@ pub fn delete_event(kind: &str, namespace: &str, name: &str) -> Option<Event> {
         "Workload" => Event::WorkloadDelete(WorkloadKey { namespace: ns, name }),
         "AdmissionCheck" => Event::AdmissionCheckDelete(name),
         "Topology" => Event::TopologyDelete(name),
+        "PreemptionConfig" => Event::PreemptionConfigDelete(name),
         "RunWindow" => Event::RunWindowDelete(name),
         "Namespace" => Event::NamespaceDelete(name),
         "LimitRange" => Event::LimitRangeDelete(ns, name),

@@ -8,6 +8,7 @@ mod dispatcher;
 mod events;
 mod flavor;
 mod names;
+mod preemption_config;
 mod quota_release;
 mod status;
 pub mod variants;
@@ -18,9 +19,10 @@ pub use decode::{
 pub(crate) use depends::is_name;
 pub use depends::{DEPENDS_ON, depends_on};
 pub use dispatcher::{AccessProvider, Dispatcher};
-pub use events::{add_metric_labels, delete_event, upsert_event};
+pub use events::{add_metric_labels, add_workload_labels, delete_event, upsert_event};
 pub use flavor::resource_flavor;
 pub use names::{WorkloadNames, limited_name, role_hash};
+pub use preemption_config::{PREEMPTION_CONFIG, preemption_config};
 pub use quota_release::{QuotaRelease, QuotaReleaseStrategy};
 pub use status::{
     admission, admits_unready, amount, cluster_queue_status, contradicts_admission, local_queue_status,

@@ -12,7 +12,7 @@ static DEFINITIONS: LazyLock<Vec<Value>> = LazyLock::new(|| {
     plimsoll_api::crds::MANIFESTS.iter().filter_map(|(_, text)| load(text).ok()).collect()
 });
 
-/// The CustomResourceDefinitions of Kueue's eleven kinds and our own, with embedded types written out.
+/// The CustomResourceDefinitions of Kueue's twelve kinds and our own, with embedded types written out.
 pub fn kueue_definitions() -> &'static [Value] {
     &DEFINITIONS
 }
@@ -21,7 +21,8 @@ pub fn kueue_definitions() -> &'static [Value] {
 /// a path.
 pub fn definitions_to_install(client: impl Fn(&str) -> Value) -> Vec<Value> {
     let mut all = DEFINITIONS.clone();
-    for definition in all.iter_mut().filter(|d| d["spec"]["group"] == "kueue.x-k8s.io") {
+    let has_old = |d: &Value| d["spec"]["versions"].as_array().is_some_and(|versions| versions.len() > 1);
+    for definition in all.iter_mut().filter(|d| d["spec"]["group"] == "kueue.x-k8s.io" && has_old(d)) {
         definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
             "clientConfig": client(CONVERT), "conversionReviewVersions": ["v1"]}});
     }
@@ -60,9 +61,9 @@ mod tests {
         for (file, text) in plimsoll_api::crds::MANIFESTS {
             load(text).unwrap_or_else(|e| panic!("{file}: {e}"));
         }
-        assert_eq!(kueue_definitions().len(), 13);
+        assert_eq!(kueue_definitions().len(), 14);
         let rows: Vec<Kind> = kueue_definitions().iter().flat_map(kinds).collect();
-        assert_eq!(rows.len(), 24);
+        assert_eq!(rows.len(), 25);
         for row in rows {
             fn rules(node: &crate::crd::node::Node, at: &str) {
                 for rule in &node.rules {

@@ -104,6 +104,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("KueueDRAIntegrationConsumableCapacity", false, Works),
     ("SchedulerLibraryIntegration", false, Works),
     ("PrioritizePreemptorWorkloads", false, Works),
+    ("ConfigurablePreemptions", false, Works),
 ];
 
 /// A gate that needs another one.
@@ -201,6 +202,7 @@ fn set_engine(gates: &mut Gates, name: &str, on: bool) {
         "ElasticJobsViaWorkloadSlices" => gates.elastic_jobs = on,
         "PriorityBoost" => gates.priority_boost = on,
         "ConcurrentAdmission" => gates.concurrent_admission = on,
+        "ConfigurablePreemptions" => gates.configurable_preemptions = on,
         "MultiKueueOrchestratedPreemption" => gates.preemption_gates = on,
         "FairSharingPreemptWithinNominal" => gates.fair_preempt_within_nominal = on,
         "FairSharingPrioritizeNonBorrowing" => gates.fair_prioritize_non_borrowing = on,

@@ -69,6 +69,7 @@ impl Queueing {
             veto: None,
             flavor_scores: FlavorScores::default(),
             max_execution_seconds: obj.max_execution_seconds,
+            preemptor: self.preemptor_key(wl),
             namespace: None,
             pod_sets: Vec::new(),
         };

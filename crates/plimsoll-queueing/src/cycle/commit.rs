@@ -3,7 +3,7 @@
 use super::assign::{Assignment, LastAssignment, why};
 use super::entry::{NO_LONGER_FITS, RequeueReason};
 use super::plan::{AdmittedNodes, Decision, NodesPlan, Plan, Requeue, Retry, StillInadmissible};
-use super::victim::Target;
+use super::victim::{Reason, Target};
 use crate::Queueing;
 use crate::account::is_admissible;
 use crate::ids::{ClusterQueueId, WorkloadId};
@@ -226,7 +226,11 @@ impl Queueing {
             return false;
         };
         let or_unknown = |s: &str| if s.is_empty() { "UNKNOWN".to_owned() } else { s.to_owned() };
-        let message = format!(
+        let rules = match t.reason {
+            Reason::Configured(trigger) => self.selecting_rules(trigger, by, (t.id, held)),
+            Reason::ClusterQueue | Reason::Reclamation | Reason::FairSharing | Reason::WhileBorrowing => None,
+        };
+        let mut message = format!(
             "Preempted to accommodate a workload (UID: {}, JobUID: {}) due to {}{}; preemptor path: {}; \
              preemptee path: {}",
             or_unknown(&preemptor.obj.uid),
@@ -236,6 +240,11 @@ impl Queueing {
             self.path(cq),
             self.path(held),
         );
+        if let Some(rules) = &rules {
+            message.push_str(&format!("; {rules}"));
+        }
+        let cause_of = |rules| format!("Preempted by {} because of {rules}", preemptor.obj.key);
+        let underlying = rules.map(cause_of);
         let of = |w: &Workload| {
             format!(
                 "effective priority: {} (base: {}, boost: {})",
@@ -269,7 +278,10 @@ impl Queueing {
         let preemptor_queue = Some(self.cq(cq).name.clone());
         self.edit_by(t.id, preemptor_queue, now, events, |edit| {
             edit.set(cond::PREEMPTED, true, t.reason.as_str(), &message);
-            edit.evict("Preempted", "", &message);
+            match &underlying {
+                Some(cause) => edit.evict_by_rules(cause, &message),
+                None => edit.evict("Preempted", "", &message),
+            }
         });
         self.out.push(Action::Record(Box::new(WorkloadEvent { key, cause, event: told })));
         true

@@ -1,6 +1,7 @@
 //! Preemption: which workloads to preempt so that another one fits (Kueue `pkg/scheduler/preemption/preemption.go`).
 
 mod classical;
+mod configurable;
 mod fair;
 mod nodes;
 mod places;
@@ -224,8 +225,7 @@ impl Cycle<'_> {
     /// Whether the policy lets `id` preempt `other` (Kueue `SatisfiesPreemptionPolicy`).
     fn may_preempt(&self, id: WorkloadId, other: WorkloadId, policy: PreemptionPolicy) -> bool {
         let (Some(a), Some(b)) = (self.state.wl(id), self.state.wl(other)) else { return false };
-        // Slices whose place is or will be taken go without being preempted.
-        if self.state.chain_before(id).contains(&other) || self.state.replacement(other).is_some() {
+        if self.goes_anyway(id, other) {
             return false;
         }
         let (p, q) = (a.obj.effective_priority(), b.obj.effective_priority());
@@ -240,6 +240,11 @@ impl Cycle<'_> {
             }
             PreemptionPolicy::Any => true,
         }
+    }
+
+    /// Whether `other` is a slice whose place `id`, or another one, takes or will take: it goes without being preempted.
+    fn goes_anyway(&self, id: WorkloadId, other: WorkloadId) -> bool {
+        self.state.chain_before(id).contains(&other) || self.state.replacement(other).is_some()
     }
 
     /// Whether a workload holds flavors of any of these columns.
@@ -324,11 +329,15 @@ impl Cycle<'_> {
 
     /// Whether the need fits now, by quota and by placement.
     fn quota_need_fits(&self, need: &PreemptionContext, borrow: bool) -> bool {
-        let quota = need.usage.iter().all(|&(fr, a)| {
+        self.amounts_fit(need, borrow) && self.state.tas_view().tas_fits(need.id, need.cq, &need.tas)
+    }
+
+    /// Whether the need fits now, by quota.
+    fn amounts_fit(&self, need: &PreemptionContext, borrow: bool) -> bool {
+        need.usage.iter().all(|&(fr, a)| {
             (borrow || !self.state.tree.borrowing_with(need.node, fr, a))
                 && a <= self.state.tree.available(need.node, fr)
-        });
-        quota && self.state.tas_view().tas_fits(need.id, need.cq, &need.tas)
+        })
     }
 
     /// Removes unnecessary targets, from the last but one backwards (Kueue `fillBackWorkloads`), as far as `legal` allows,

@@ -206,6 +206,7 @@ fn is_simple(rules: &Rules) -> bool {
         // Otherwise it reserves capacity that it can't reclaim.
         && rules.preemption.reclaim_within_cohort == PreemptionPolicy::Any
         && !rules.preemption.borrow_within_cohort.lower_priority
+        && rules.preemption_config.is_none()
 }
 
 impl Cycle<'_> {

@@ -1,6 +1,10 @@
 //! A workload to preempt, and why: what the search for victims finds, and what the plan says.
 
 use crate::ids::WorkloadId;
+use crate::model::PreemptionTrigger;
+
+/// Reason of preemption by rules of a PreemptionConfig (Kueue `ConfigurablePreemptionReason`).
+pub(crate) const CONFIGURED: &str = "ConfigurablePreemption";
 
 /// Why a workload is preempted, as reason of its condition Preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +13,8 @@ pub(crate) enum Reason {
     Reclamation,
     FairSharing,
     WhileBorrowing,
+    /// A rule of a PreemptionConfig, with this trigger.
+    Configured(PreemptionTrigger),
 }
 
 impl Reason {
@@ -18,6 +24,7 @@ impl Reason {
             Self::Reclamation => "InCohortReclamation",
             Self::FairSharing => "InCohortFairSharing",
             Self::WhileBorrowing => "InCohortReclaimWhileBorrowing",
+            Self::Configured(_) => CONFIGURED,
         }
     }
 
@@ -27,6 +34,7 @@ impl Reason {
             Self::Reclamation => "reclamation within the cohort",
             Self::FairSharing => "Fair Sharing within the cohort",
             Self::WhileBorrowing => "reclamation within the cohort while borrowing",
+            Self::Configured(_) => "the configured preemption rules",
         }
     }
 }

@@ -20,7 +20,10 @@ impl Queueing {
         self.dirty.respecified.extend(self.cluster_queues.ids());
     }
 
-    pub(super) fn cluster_queue(&mut self, q: ClusterQueue) {
+    pub(super) fn cluster_queue(&mut self, mut q: ClusterQueue) {
+        if !self.config.gates.configurable_preemptions {
+            q.preemption_config.clear();
+        }
         let id = self.cq_slot(&q.name);
         self.metrics.custom.store(LabelSource::ClusterQueue, &q.name, &q.metric_labels);
         let rules = Arc::new(self.compile(&q));
@@ -35,6 +38,8 @@ impl Queueing {
         if slot.spec.as_deref() == Some(&q) {
             return;
         }
+        let configured = slot.rules.preemption_config != rules.preemption_config;
+        let relabelled = slot.spec.as_ref().is_some_and(|old| old.labels != q.labels);
         slot.rules = rules;
         slot.spec = Some(Box::new(q));
         if quota_changed {
@@ -53,6 +58,12 @@ impl Queueing {
             }
             let members = self.lq(lq).members.clone();
             self.dirty.workloads.extend(members);
+        }
+        if configured {
+            self.preemptors_changed(id);
+        }
+        if relabelled {
+            self.candidates_changed();
         }
         self.windows_of_cluster_again(id);
     }
@@ -86,6 +97,7 @@ impl Queueing {
             groups,
             fungibility: q.fungibility,
             preemption: q.preemption,
+            preemption_config: self.config_of(q),
             strategy: q.strategy,
             fair_admission: q.admission_fair_sharing && self.config.admission_fair_sharing.is_some(),
         }
@@ -147,6 +159,9 @@ impl Queueing {
         self.track_consumed_resources(id, now);
         if before != after || old != Some(cq) {
             self.requeue_members(id);
+        }
+        if old != Some(cq) {
+            old.into_iter().chain([cq]).for_each(|cq| self.preemptors_moved(cq, id));
         }
         let members = self.lq(id).members.clone();
         self.dirty.workloads.extend(members);

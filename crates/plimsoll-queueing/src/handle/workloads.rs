@@ -115,7 +115,11 @@ impl Queueing {
         let lost = wl.obj.status.is_true(cond::QUOTA_RESERVED) && !w.status.is_true(cond::QUOTA_RESERVED);
         let old = (news || lost).then(|| wl.obj.status.clone());
         let Shown { observations, reserved_anew } = wl.obj.show(&mut w);
+        let ruled_otherwise = self.wl(id).is_some_and(|old| self.is_ruled_otherwise(&old.obj, &w));
+        let Some(wl) = self.wl_mut(id) else { return };
+        let pending = wl.quota().is_none();
         let reshaped = renamed
+            || (ruled_otherwise && pending)
             || named.is_some()
             || other_old
             || wl.obj.pod_sets != w.pod_sets
@@ -128,6 +132,9 @@ impl Queueing {
         let same_admission = wl.obj.status.admission == w.status.admission;
         wl.set_lq(lq);
         wl.obj.replace(w);
+        if ruled_otherwise && !pending {
+            self.candidates_changed();
+        }
         if other_old {
             self.slice_register(id);
         }

@@ -2,6 +2,7 @@
 
 use super::Metrics;
 use crate::cond;
+use crate::cycle::victim::CONFIGURED;
 use crate::model::{Condition, Workload, WorkloadStatus};
 use plimsoll_state::time::Time;
 
@@ -56,11 +57,14 @@ pub(crate) fn observations_of(
         out.push(Observation::Admitted(seconds(queued_at(wl), now), since));
     }
     for e in &new.evictions {
-        let before = old.evictions.iter().find(|o| o.reason == e.reason && o.cause == e.cause);
+        // The cause names the preemptor and is replaced by the next one: neither a part of the key nor of a metric.
+        let ruled = e.reason == CONFIGURED;
+        let before = old.evictions.iter().find(|o| o.reason == e.reason && (ruled || o.cause == e.cause));
+        let (reason, cause) = if ruled { ("Preempted", "") } else { (&*e.reason, &*e.cause) };
         if before.map_or(0, |b| b.count) < e.count {
             let ready = new.condition(cond::PODS_READY).filter(|c| c.status);
             let since = ready.map(|c| seconds(c.transition, now));
-            out.push(Observation::Evicted(e.reason.clone(), e.cause.clone(), e.count == 1, since));
+            out.push(Observation::Evicted(reason.into(), cause.into(), e.count == 1, since));
         }
     }
     if became(cond::PREEMPTED)

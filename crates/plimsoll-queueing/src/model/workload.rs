@@ -277,7 +277,9 @@ pub struct Workload {
     pub allowed_flavors: Option<Vec<String>>,
     /// Names of the gates that keep it from preempting others while they are closed (`spec.preemptionGates`).
     pub preemption_gates: Vec<String>,
-    /// Name of its priority class, possibly empty; for metrics.
+    /// Labels of the object, for rules of PreemptionConfigs; empty while the gate is off.
+    pub labels: StringMap,
+    /// Name of its priority class, possibly empty; for metrics and rules of PreemptionConfigs.
     pub priority_class: String,
     /// LocalQueue, possibly empty.
     pub queue: String,

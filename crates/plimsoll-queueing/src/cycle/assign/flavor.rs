@@ -390,8 +390,11 @@ impl Cycle<'_> {
         }
         let more = format::amount(res, wanted.sub(available), bytes);
         let text = format!("insufficient unused quota for {res} in flavor {flavor}, {more} more needed");
+        let config = self.state.cq(s.cq).rules.preemption_config.is_some();
         let rules = &self.state.cq(s.cq).rules.preemption;
-        let while_borrowing = rules.borrow_within_cohort.lower_priority
+        // Rules of a PreemptionConfig select candidates whatever is borrowed (Kueue `usesConfigurablePreemption`).
+        let while_borrowing = config
+            || rules.borrow_within_cohort.lower_priority
             || (self.state.config.fair_sharing.is_some()
                 && rules.reclaim_within_cohort != PreemptionPolicy::Never);
         if self.state.tree.quota(node, fr).nominal >= wanted || part_of_tree || while_borrowing {

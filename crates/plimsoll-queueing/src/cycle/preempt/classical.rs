@@ -55,7 +55,8 @@ impl Cycle<'_> {
         let lists = self.candidates(need, false);
         let [near, far, _] = &lists;
         let attempts = self.attempts(need, !(near.is_empty() && far.is_empty()), !near.is_empty());
-        let possible = |borrow: &bool| self.could_fit(need, &lists, *borrow);
+        let ruled = self.has_preemption_rules(need);
+        let possible = |borrow: &bool| ruled || self.could_fit(need, &lists, *borrow);
         let attempts: Vec<bool> = attempts.iter().copied().filter(possible).collect();
         if attempts.is_empty() {
             return Vec::new();
@@ -63,7 +64,7 @@ impl Cycle<'_> {
         let candidates = self.in_order(need, lists);
         attempts
             .into_iter()
-            .find_map(|borrow| self.first_that_fit(need, &candidates, borrow))
+            .find_map(|borrow| self.first_that_fit(need, &candidates, borrow, ruled))
             .unwrap_or_default()
     }
 
@@ -81,7 +82,7 @@ impl Cycle<'_> {
         let (others, near) = self.has_candidates_elsewhere(need);
         let borrow = *self.attempts(need, others, near).first()?;
         let candidates = self.in_order(need, lists);
-        self.first_that_fit(need, &candidates, borrow)
+        self.first_that_fit(need, &candidates, borrow, false)
     }
 
     /// Whether the preemptor may borrow: what is tried, in this order. `others`: other ClusterQueues have candidates;
@@ -99,15 +100,17 @@ impl Cycle<'_> {
         }
     }
 
-    /// Takes candidates in order until the need fits, and gives back those that are not necessary.
+    /// Takes candidates in order until the need fits, and gives back those that are not necessary. `ruled`: candidates that
+    /// rules select come after them.
     fn first_that_fit(
         &mut self,
         need: &PreemptionContext,
         candidates: &[Candidate],
         borrow: bool,
+        ruled: bool,
     ) -> Option<Vec<Target>> {
         let mark = self.state.mark();
-        let mut targets = Vec::new();
+        let (mut targets, mut fits, mut hopeless) = (Vec::new(), false, false);
         for c in candidates {
             if !self.still_valid(need, c, borrow) || self.is_spared(need, c.id, borrow) {
                 continue;
@@ -115,19 +118,21 @@ impl Cycle<'_> {
             self.state.simulate_workload_removal(c.id);
             self.take_out_nodes(need, c.id);
             targets.push(Target::new(c.id, c.ground.reason()));
-            if self.need_fits(need, borrow) {
-                self.fill_back(need, &mut targets, borrow, |_, _, _| true);
-                if self.find_what_is_lacking(need, &mut targets, borrow) {
-                    return Some(targets);
-                }
-                self.node_search.lacked = true;
+            fits = self.need_fits(need, borrow);
+            hopeless = !fits
+                && !ruled
+                && targets.len() == VICTIMS_IN_VAIN
+                && self.is_hopeless_on_nodes(need, candidates.iter().map(|c| c.id));
+            if fits || hopeless {
                 break;
             }
-            if targets.len() == VICTIMS_IN_VAIN
-                && self.is_hopeless_on_nodes(need, candidates.iter().map(|c| c.id))
-            {
-                break;
+        }
+        if fits || (ruled && !hopeless && self.take_configured(need, &mut targets, borrow)) {
+            self.fill_back(need, &mut targets, borrow, |_, _, _| true);
+            if self.find_what_is_lacking(need, &mut targets, borrow) {
+                return Some(targets);
             }
+            self.node_search.lacked = true;
         }
         self.put_all_back();
         self.state.rollback(mark);

@@ -43,7 +43,8 @@ impl Cycle<'_> {
         strategies: &[FairStrategy],
     ) -> Vec<Target> {
         let candidates = self.fair_candidates(need);
-        let (false, Some(&first)) = (candidates.is_empty(), strategies.first()) else { return Vec::new() };
+        let none = candidates.is_empty() && !self.has_preemption_rules(need);
+        let (false, Some(&first)) = (none, strategies.first()) else { return Vec::new() };
         // Shares have to include the incoming workload.
         self.state.add_usage(need.cq, &need.usage);
         let mut taken = Vec::new();
@@ -53,10 +54,10 @@ impl Cycle<'_> {
             fits = self.second_strategy(need, retry, &mut taken);
         }
         self.state.remove_usage(need.cq, &need.usage);
-        if !fits {
+        let mut targets: Vec<Target> = taken.iter().map(|p| p.target).collect();
+        if !fits && !self.take_configured(need, &mut targets, true) {
             return Vec::new();
         }
-        let mut targets: Vec<Target> = taken.iter().map(|p| p.target).collect();
         let path: BTreeSet<NodeId> = self.state.tree.ancestors(need.node).insert_each();
         let again = self.state.wl(need.id).is_some_and(|w| w.rounds.again());
         self.fill_back(need, &mut targets, true, |q, left, i| {

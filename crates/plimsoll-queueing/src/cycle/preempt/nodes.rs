@@ -11,7 +11,7 @@ use crate::cycle::assign::{Assignment, FlavorAssignment, Mode, Possibility, Sear
 use crate::cycle::dry_runs::Choice;
 use crate::cycle::joint::can_wait_for_others;
 use crate::cycle::places::Places;
-use crate::cycle::victim::{Lacking, Target};
+use crate::cycle::victim::{Lacking, Reason, Target};
 use crate::ids::{ClusterQueueId, FlavorResource, WorkloadId};
 use crate::model::{Admission, PodSetAssignment, PreemptionPolicy, WorkloadKey};
 use crate::tas::TasRequests;
@@ -92,9 +92,10 @@ impl Cycle<'_> {
     ) -> Option<Possibility> {
         let rules = self.state.cq(s.cq).rules.preemption;
         let never = PreemptionPolicy::Never;
+        let ruled = self.state.cq(s.cq).rules.preemption_config.is_some();
         if self.nodes.is_none()
             || self.dry_runs_incomplete()
-            || (rules.within_cluster_queue == never && rules.reclaim_within_cohort == never)
+            || (rules.within_cluster_queue == never && rules.reclaim_within_cohort == never && !ruled)
         {
             return None;
         }
@@ -345,7 +346,7 @@ impl Cycle<'_> {
             return true;
         }
         let mut order: Vec<(bool, usize)> =
-            targets.iter().enumerate().map(|(i, t)| (!self.is_lower(need, t.id), i)).collect();
+            targets.iter().enumerate().map(|(i, t)| (!self.may_give_nodes(need, t), i)).collect();
         order.sort_unstable();
         let (mark, mut legal) = (self.state.mark(), true);
         for (higher, i) in order {
@@ -361,6 +362,11 @@ impl Cycle<'_> {
         self.state.rollback(mark);
         // What it may reclaim must not be held by others for ever: one that was overtaken takes what its pods need.
         legal || self.may_claim(need.id)
+    }
+
+    /// Whether a victim may be preempted for nodes besides quota: by its priority, or because a rule selects it.
+    fn may_give_nodes(&self, need: &PreemptionContext, t: &Target) -> bool {
+        matches!(t.reason, Reason::Configured(_)) || self.is_lower(need, t.id)
     }
 
     /// Whether a workload is of a lower priority than the preemptor, or goes anyway.
@@ -387,6 +393,27 @@ impl Cycle<'_> {
         let budget = protection == Protection::Budget;
         self.node_search.spared |= budget;
         !budget || self.node_search.within_budgets
+    }
+
+    /// Whether a candidate that a rule selects and that is not needed for quota is spared: a rule overrules priorities, but
+    /// not budgets as long as other candidates help.
+    pub(super) fn is_spared_by_budget(
+        &mut self,
+        need: &PreemptionContext,
+        id: WorkloadId,
+        borrow: bool,
+    ) -> bool {
+        let (Some(needed), Some(nodes)) = (&need.nodes, self.nodes.as_ref()) else { return false };
+        let Some(wl) = self.state.wl(id).filter(|w| !w.obj.status.is_true(cond::EVICTED)) else {
+            return false;
+        };
+        if nodes.protection(&wl.obj.key, needed.priority) != Protection::Budget
+            || !self.quota_need_fits(need, borrow)
+        {
+            return false;
+        }
+        self.node_search.spared = true;
+        self.node_search.within_budgets
     }
 
     /// Takes the pods of workloads that entries before preempt off their nodes, for the
