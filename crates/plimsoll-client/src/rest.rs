@@ -355,6 +355,16 @@ impl Api {
         self.write(Method::PATCH, &path, kind.content_type(), body).await
     }
 
+    /// Applies an object server-side and takes over fields of other managers.
+    ///
+    /// # Errors
+    /// What the server said, or why it could not be asked.
+    pub async fn apply(&self, resource: Resource, object: &Value) -> Result<Value> {
+        let path = resource.object(plimsoll_api::json::namespace(object), plimsoll_api::json::name(object));
+        let path = format!("{path}?fieldManager={}&force=true", self.manager);
+        self.write(Method::PATCH, &path, "application/apply-patch+yaml", object).await
+    }
+
     /// Deletes an object with this UID; `grace` overrides the grace period.
     ///
     /// # Errors

@@ -38,6 +38,9 @@ struct Step {
     manifests: Vec<String>,
     #[serde(default)]
     apply: Vec<Value>,
+    /// Objects that are applied server-side.
+    #[serde(default, rename = "server-side")]
+    server_side: Vec<Applied>,
     #[serde(default)]
     patch: Vec<Patch>,
     #[serde(default)]
@@ -59,6 +62,14 @@ struct Target {
     prefix: String,
     #[serde(default)]
     reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Applied {
+    object: Value,
+    /// Part of the message with which it is refused.
+    refused: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -131,6 +142,21 @@ impl Expectation {
     }
 }
 
+/// A write was done; or refused for this reason.
+fn done_or_refused(
+    done: Result<Value, plimsoll_runtime::api::Error>,
+    refused: Option<&String>,
+    context: &str,
+) {
+    match refused {
+        None => drop(done.unwrap_or_else(|e| panic!("{context}: {e}"))),
+        Some(text) => {
+            let refused = done.err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(refused.contains(text), "{context}: {refused}");
+        }
+    }
+}
+
 async fn run(path: &Path) {
     let name = path.file_stem().unwrap().to_string_lossy().into_owned();
     let scenario: Scenario = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap())
@@ -161,19 +187,17 @@ async fn run(path: &Path) {
         for object in &step.apply {
             up.create(object).await.unwrap_or_else(|e| panic!("{context}: {e}: {object}"));
         }
+        for Applied { object, refused } in &step.server_side {
+            let done = up.api.apply(resource(object), object).await;
+            done_or_refused(done, refused.as_ref(), &context);
+        }
         for patch in &step.patch {
             let target = up.until(&context, async |up| patch.of.find(up).await).await;
             let (namespace, object) = (json::namespace(&target), json::name(&target));
             let resource = resource(&json!({"kind": patch.of.kind}));
             let done =
                 up.api.patch(resource, namespace, object, &patch.sub, PatchKind::Merge, &patch.body).await;
-            match &patch.refused {
-                None => drop(done.unwrap_or_else(|e| panic!("{context}: {e}"))),
-                Some(text) => {
-                    let refused = done.err().map(|e| e.to_string()).unwrap_or_default();
-                    assert!(refused.contains(text), "{context}: {refused}");
-                }
-            }
+            done_or_refused(done, patch.refused.as_ref(), &context);
         }
         for target in &step.delete {
             let found = up.until(&context, async |up| target.find(up).await).await;

@@ -198,6 +198,7 @@ pub fn resource(object: &Value) -> Resource {
         MULTIKUEUE_CLUSTERS,
         SECRETS,
         TOPOLOGIES,
+        PREEMPTION_CONFIGS,
         RUN_WINDOWS,
         SERVICES,
         BUDGETS,
