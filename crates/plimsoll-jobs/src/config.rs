@@ -48,6 +48,8 @@ pub struct Config {
     pub wait_for_pods_ready: bool,
     /// Gate `ElasticJobsViaWorkloadSlices`.
     pub elastic_jobs: bool,
+    /// Gate `ElasticJobsViaWorkloadSlicesWithPartialReplicaScaleUp`.
+    pub partial_scale_up: bool,
     /// Gate `PriorityBoost`.
     pub priority_boost: bool,
     /// Gate `CleanupProvisioningRequestsOnEviction`.
@@ -118,6 +120,7 @@ impl Default for Config {
             annotation_keys_to_copy: Vec::new(),
             wait_for_pods_ready: false,
             elastic_jobs: true,
+            partial_scale_up: false,
             priority_boost: false,
             clean_up_provisioning_requests: true,
             failure_recovery: false,

@@ -6,6 +6,8 @@
 //! eviction of a slice while another one waits stops the job first (Kueue: finishes the slice and leaves its pods running),
 //! and no pod is ungated for a slice that is not admitted.
 
+mod partial;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,6 +20,8 @@ use crate::plan::{Plan, Write, patch, patch_status, remove_finalizer};
 use crate::pod_view::first_slice;
 use crate::store::Kind;
 use crate::{Env, names, pod_view, podset, priority_class, workload};
+
+pub(crate) use partial::{set_first_floors, validate_strategy};
 
 /// Annotations of admission checks that a pod gets when it is ungated, and that never change afterwards.
 const ONCE: [&str; 2] =
@@ -273,7 +277,8 @@ fn follow(job: &dyn GenericJob, choice: &Choice, run: &BTreeMap<String, i64>, en
                 return Some(Step::Plan(vec![write]));
             }
             let mut new = (**selected).clone();
-            let podsets = resized(declared, &asked);
+            let mut podsets = resized(declared, &asked);
+            partial::lower_floors(job, selected, &mut podsets, env);
             json::set(&mut new, &["spec", "podSets"], Value::Array(podsets));
             return Some(Step::Plan(patch(WORKLOADS, selected, &new).into_iter().collect()));
         }
@@ -343,7 +348,9 @@ fn resized(podsets: &[Value], counts: &BTreeMap<&str, i64>) -> Vec<Value> {
 /// Whether two lists of podsets differ in numbers of pods only.
 fn same_shape(a: &[Value], b: &[Value], ignore_tolerations: bool) -> bool {
     let names = |list: &[Value]| list.iter().map(|p| p["name"].clone()).collect::<Vec<_>>();
-    names(a) == names(b) && podset::equivalent(&resized(a, &counts(b)), b, ignore_tolerations)
+    let counts = counts(b);
+    let sized = |list| partial::without_floors(resized(list, &counts));
+    names(a) == names(b) && podset::equivalent(&sized(a), &sized(b), ignore_tolerations)
 }
 
 /// Updates the priority of the slice that keeps its quota, and its condition `PodsReady`.
@@ -356,7 +363,7 @@ fn sync_retained(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan>
     if !env.config.wait_for_pods_ready || !json::is_true(wl, "Admitted") {
         return None;
     }
-    let ready = job.has_ready_pods(counts_of(wl).values().sum());
+    let ready = job.has_ready_pods(granted(wl).values().sum());
     let conditions = workload::pods_ready(wl, ready, env.now)?;
     Some(vec![patch_status(WORKLOADS, wl, &json!({ "conditions": conditions }))])
 }
@@ -366,10 +373,12 @@ pub(super) fn prepare(job: &dyn GenericJob, wl: &mut Value, env: Env<'_>) -> boo
     let object = job.object();
     let (live, _) = slices(object, env);
     let rest: Vec<&Arc<Value>> = live.iter().filter(|w| !superseded(w, &live)).collect();
-    json::set(wl, &["metadata", "name"], json!(name(job, env)));
+    let old = if let [old] = rest.as_slice() { Some(&***old) } else { None };
+    json::set(wl, &["metadata", "name"], json!(name(job, old, env)));
     json::set(wl, &["metadata", "annotations", names::ELASTIC], json!("true"));
     match rest.as_slice() {
         [] => {
+            partial::set_first_floors(job, wl, env);
             let own = json::name(wl).to_owned();
             json::set(wl, &["metadata", "annotations", names::SLICE], json!(own));
         }
@@ -377,6 +386,7 @@ pub(super) fn prepare(job: &dyn GenericJob, wl: &mut Value, env: Env<'_>) -> boo
             // The template of the running job has what its admission added; the old slice has the original.
             let podsets = json::list(wl, &["spec", "podSets"]).to_vec();
             let mut podsets = resized(json::list(old, &["spec", "podSets"]), &counts(&podsets));
+            partial::set_floors(job, old, &mut podsets, env);
             for podset in &mut podsets {
                 // Kueue's has it from the template of the running job.
                 let path = ["template", "metadata", "annotations", names::SLICE];
@@ -397,11 +407,11 @@ pub(super) fn prepare(job: &dyn GenericJob, wl: &mut Value, env: Env<'_>) -> boo
     true
 }
 
-/// Name of a new slice: the job's generation is part of the hash, and a suffix where an earlier slice of the same generation
-/// has the name.
-fn name(job: &dyn GenericJob, env: Env<'_>) -> String {
+/// Name of a new slice: the job's generation is part of the hash, or what the slice before has got in part, and a suffix where
+/// an earlier slice has the name.
+fn name(job: &dyn GenericJob, old: Option<&Value>, env: Env<'_>) -> String {
     let (object, resource) = (job.object(), job.resource());
-    let generation = job.slice_generation();
+    let generation = old.and_then(|old| partial::name_part(job, old, env)).unwrap_or(job.slice_generation());
     let named = |extra: &str| {
         let (kind, group) = (resource.kind, resource.group());
         env.config.workload_names.with(kind, group, json::name(object), json::uid(object), extra)

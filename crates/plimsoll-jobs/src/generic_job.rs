@@ -135,6 +135,11 @@ pub trait GenericJob {
         json::int(self.object(), &["metadata", "generation"]).unwrap_or(0).to_string()
     }
 
+    /// Names of the podsets of an elastic job that may get fewer pods than they ask for, with the strategy `partial`.
+    fn scalable_pod_sets(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Pods whose quota can be released early; `None`: this kind does not support it.
     fn reclaimable_pods(&self) -> Option<Vec<ReclaimablePod>> {
         None

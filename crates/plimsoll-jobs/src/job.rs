@@ -198,6 +198,10 @@ impl GenericJob for Job<'_> {
         Some(vec![ReclaimablePod { name: POD_SET.into(), count: parallelism - remaining }])
     }
 
+    fn scalable_pod_sets(&self) -> Vec<String> {
+        vec![POD_SET.into()]
+    }
+
     fn pod_sets(&self) -> Vec<Value> {
         let mut template = self.object["spec"]["template"].clone();
         without_managed_labels(&mut template);
@@ -298,6 +302,7 @@ fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Validation {
     validation::on_create(job, identifiers, &mut errors);
     admission_gates::validate(job, review.old, &mut errors);
     topology(job, env.is_elastic(job), &mut errors);
+    elastic::validate_strategy(job, env, &mut errors);
     let min = |j: &Value| json::annotation(j, names::MIN_PARALLELISM).map(str::to_owned);
     let old = review.old.filter(|_| review.operation == Operation::Update);
     if old.is_none_or(|old| min(old) != min(job)) {

@@ -16,6 +16,8 @@ pub const IN_USE: &str = "kueue.x-k8s.io/resource-in-use";
 pub const GATE: &str = "kueue.x-k8s.io/admission";
 /// Annotation on jobs that may grow and shrink while they run, and on their workloads.
 pub const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
+/// Annotation on elastic jobs: whether a scale-up that does not fit as a whole waits (`atomic`) or gets what fits (`partial`).
+pub const SCALE_UP_STRATEGY: &str = "kueue.x-k8s.io/elastic-job-scale-up-strategy";
 /// Scheduling gate of pods of elastic jobs.
 pub const ELASTIC_GATE: &str = "kueue.x-k8s.io/elastic-job";
 /// Annotation on workloads and pods of elastic jobs: name of the first slice.

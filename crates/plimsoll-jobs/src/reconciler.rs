@@ -390,6 +390,7 @@ fn update(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Plan {
         Ok(p) => workload::set_priority(&mut wanted, &p),
         Err(message) => return priority_class::missing(job, &message),
     }
+    elastic::set_first_floors(job, &mut wanted, env);
     let mut new = wl.clone();
     json::set(&mut new, &["spec"], wanted["spec"].take());
     // The user decides whether it is active.

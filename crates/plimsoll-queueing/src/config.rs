@@ -263,6 +263,8 @@ pub struct Gates {
     pub prioritize_preemptors: bool,
     /// `ElasticJobsViaWorkloadSlices`.
     pub elastic_jobs: bool,
+    /// `ElasticJobsViaWorkloadSlicesWithPartialReplicaScaleUp`: a slice that does not fit as a whole gets fewer pods.
+    pub partial_scale_up: bool,
     /// `PriorityBoost`.
     pub priority_boost: bool,
     /// `MultiKueueOrchestratedPreemption`: preemption gates count, and each has a state.
@@ -311,6 +313,7 @@ impl Default for Gates {
             scheduler_library: false,
             prioritize_preemptors: false,
             elastic_jobs: true,
+            partial_scale_up: false,
             priority_boost: false,
             preemption_gates: false,
             concurrent_admission: false,

@@ -90,6 +90,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("MultiKueueClusterProfile", false, Works),
     ("FailureRecoveryPolicy", false, Works),
     ("ElasticJobsViaWorkloadSlicesWithTAS", false, NoEffect),
+    ("ElasticJobsViaWorkloadSlicesWithPartialReplicaScaleUp", false, Works),
     ("CustomMetricLabels", false, Works),
     ("SparkApplicationIntegration", false, Works),
     ("MultiKueueOrchestratedPreemption", false, Works),
@@ -123,6 +124,7 @@ const NEEDS: &[(&str, &str)] = &[
     ("TASRespectNodeAffinityPreferred", "TopologyAwareScheduling"),
     ("ElasticJobsViaWorkloadSlicesWithTAS", "TopologyAwareScheduling"),
     ("ElasticJobsViaWorkloadSlicesWithTAS", "ElasticJobsViaWorkloadSlices"),
+    ("ElasticJobsViaWorkloadSlicesWithPartialReplicaScaleUp", "ElasticJobsViaWorkloadSlices"),
     ("KueueDRAIntegrationExtendedResource", "KueueDRAIntegration"),
     ("KueueDRAIntegrationPartitionableDevices", "KueueDRAIntegration"),
     ("KueueDRAIntegrationConsumableCapacity", "KueueDRAIntegration"),
@@ -200,6 +202,7 @@ impl FeatureGates {
 fn set_engine(gates: &mut Gates, name: &str, on: bool) {
     match name {
         "ElasticJobsViaWorkloadSlices" => gates.elastic_jobs = on,
+        "ElasticJobsViaWorkloadSlicesWithPartialReplicaScaleUp" => gates.partial_scale_up = on,
         "PriorityBoost" => gates.priority_boost = on,
         "ConcurrentAdmission" => gates.concurrent_admission = on,
         "ConfigurablePreemptions" => gates.configurable_preemptions = on,

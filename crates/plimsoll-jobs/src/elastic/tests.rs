@@ -49,36 +49,36 @@ struct Harness {
     notes: Vec<String>,
 }
 
+mod partial;
+
 impl Harness {
     fn new(quota: i64) -> Self {
+        Self::with(quota, false)
+    }
+
+    fn with(quota: i64, partial_scale_up: bool) -> Self {
         let mut w = Self {
             server: BTreeMap::new(),
             version: 10,
             made: 0,
             unseen: Vec::new(),
             cache: Fixture::default(),
-            engine: Self::engine(quota),
+            engine: Self::engine(quota, partial_scale_up),
             now: Time::from_seconds(START),
             quota,
             notes: Vec::new(),
         };
-        w.cache = Fixture::with_config(Config { wait_for_pods_ready: true, ..Config::default() });
+        w.cache =
+            Fixture::with_config(Config { wait_for_pods_ready: true, partial_scale_up, ..Config::default() });
         w.cache.put(Kind::Flavor, json!({"metadata": {"name": "f"}, "spec": {"nodeLabels": {"zone": "a"}}}));
         w
     }
 
-    fn engine(quota: i64) -> Engine {
-        let mut engine = Engine::new(EngineConfig {
-            scheduler: None,
-            queueing: Some(plimsoll_queueing::Config::default()),
-            joint: false,
-        });
-        let spec = json!({"namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerPriority"},
-            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
-                {"name": "f", "resources": [{"name": "cpu", "nominalQuota": quota}]}]}]});
-        let object = json!({"metadata": {"name": "cq"}, "spec": spec});
-        let mut cq = plimsoll_api::kueue::cluster_queue(&object).unwrap();
-        cq.namespace_selector = Some(LabelSelector::default());
+    fn engine(quota: i64, partial_scale_up: bool) -> Engine {
+        let gates = plimsoll_queueing::Gates { partial_scale_up, ..Default::default() };
+        let queueing = plimsoll_queueing::Config { gates, ..Default::default() };
+        let mut engine =
+            Engine::new(EngineConfig { scheduler: None, queueing: Some(queueing), joint: false });
         let lq = json!({"metadata": {"namespace": "ns", "name": "q"}, "spec": {"clusterQueue": "cq"}});
         let mut batch: Vec<CoreEvent> = [
             Event::NamespaceUpsert("ns".into(), StringMap::new()),
@@ -86,7 +86,7 @@ impl Harness {
                 name: "f".into(),
                 ..Default::default()
             })),
-            Event::ClusterQueueUpsert(Box::new(cq)),
+            Event::ClusterQueueUpsert(Box::new(Self::cluster_queue(quota))),
             Event::LocalQueueUpsert(Box::new(plimsoll_api::kueue::local_queue(&lq).unwrap())),
         ]
         .into_iter()
@@ -94,6 +94,25 @@ impl Harness {
         .collect();
         engine.step(Time::from_seconds(START), &mut batch, &mut Vec::new());
         engine
+    }
+
+    fn cluster_queue(quota: i64) -> plimsoll_queueing::ClusterQueue {
+        let spec = json!({"namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerPriority"},
+            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
+                {"name": "f", "resources": [{"name": "cpu", "nominalQuota": quota}]}]}]});
+        let object = json!({"metadata": {"name": "cq"}, "spec": spec});
+        let mut cq = plimsoll_api::kueue::cluster_queue(&object).unwrap();
+        cq.namespace_selector = Some(LabelSelector::default());
+        cq
+    }
+
+    /// The quota becomes another one.
+    fn set_quota(&mut self, quota: i64) {
+        self.quota = quota;
+        let event = Event::ClusterQueueUpsert(Box::new(Self::cluster_queue(quota)));
+        let mut actions = Vec::new();
+        self.engine.step(self.now, &mut vec![CoreEvent::Queueing(event)], &mut actions);
+        self.act(actions);
     }
 
     /// The watches show all changes.

@@ -78,6 +78,8 @@ pub(crate) struct Elastic {
     pub cluster: fn(&Value) -> &str,
     /// Sets the numbers of pods that this cluster asks for by now; whether it has podsets of the job only.
     pub follow: fn(&Value, &Value, &mut [Value]) -> bool,
+    /// Names of the podsets that may get fewer pods than they ask for.
+    pub scalable: fn(&Value) -> Vec<String>,
 }
 
 /// Where what was assigned to the podsets is written.
@@ -358,6 +360,10 @@ impl GenericJob for TableJob<'_> {
         let of = |object: &Value| json::int(object, &["metadata", "generation"]).unwrap_or(0);
         let own = of(self.object);
         self.cluster.as_deref().map_or_else(|| own.to_string(), |cluster| format!("{own}_{}", of(cluster)))
+    }
+
+    fn scalable_pod_sets(&self) -> Vec<String> {
+        self.table.elastic.map(|elastic| (elastic.scalable)(self.object)).unwrap_or_default()
     }
 
     fn suspend(&self, job: &mut Value) {

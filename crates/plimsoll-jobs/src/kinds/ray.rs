@@ -51,7 +51,12 @@ pub(crate) const RAY_CLUSTER: JobKind = JobKind {
         validate_cluster(cluster, &CLUSTER, elastic, errors);
         true
     },
-    elastic: Some(Elastic { gated: true, cluster: |_| "", follow: |_, _, _| true }),
+    elastic: Some(Elastic {
+        gated: true,
+        cluster: |_| "",
+        follow: |_, _, _| true,
+        scalable: |cluster| scalable(cluster, &CLUSTER),
+    }),
 };
 
 /// RayJobs.
@@ -77,6 +82,7 @@ pub(crate) const RAY_JOB: JobKind = JobKind {
         gated: false,
         cluster: |job| json::text(job, &["status", "rayClusterName"]),
         follow: |job, cluster, pod_sets| follow(job, &JOB, cluster, pod_sets),
+        scalable: |job| scalable(job, &JOB),
     }),
     ..RAY_CLUSTER
 };
@@ -101,6 +107,7 @@ pub(crate) const RAY_SERVICE: JobKind = JobKind {
         gated: true,
         cluster: |service| json::text(service, &["status", "activeServiceStatus", "rayClusterName"]),
         follow: |service, cluster, pod_sets| follow(service, &SERVICE, cluster, pod_sets),
+        scalable: |service| scalable(service, &SERVICE),
     }),
     ..RAY_CLUSTER
 };
@@ -167,6 +174,14 @@ fn follow(object: &Value, at: &ClusterAt, cluster: &Value, pod_sets: &mut [Value
         }
         true
     })
+}
+
+/// The podsets of groups with a least number of workers, of one host each (Kueue KEP-12100): pods are let go one by one, and a
+/// worker of several hosts needs all of its pods.
+fn scalable(object: &Value, at: &ClusterAt) -> Vec<String> {
+    let single = |group: &&Value| json::int(group, &["numOfHosts"]).unwrap_or(1) <= 1;
+    let groups = worker_groups(at.spec(object)).iter().filter(single);
+    groups.filter(|group| group["minReplicas"].is_i64()).map(podset_of).collect()
 }
 
 /// Whether the groups of a RayCluster have as many pods as these podsets.

@@ -13,7 +13,7 @@ use crate::webhook::review::{
     Operation, Review, Validation, default_queue, has_default_queue, owner_is_managed,
 };
 use crate::webhook::validation::{self, ErrorList, annotation_path};
-use crate::{Env, names};
+use crate::{Env, elastic, names};
 
 fn of_review(review: &Review<'_>) -> Option<&'static JobKind> {
     TABLES.into_iter().find(|table| table.kind.has_resource(review.group, review.plural))
@@ -75,6 +75,7 @@ pub(super) fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Valida
     }
     let unsupported = (elastic && table.elastic.is_none()).then_some(table.kind.preferred());
     whole(review, job, unsupported, env.objects.identifiers(), &mut errors);
+    elastic::validate_strategy(job, env, &mut errors);
     topology(job, &(table.templates)(job), table.groups, &mut errors);
     Validation::of(errors)
 }

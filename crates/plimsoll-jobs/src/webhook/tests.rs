@@ -335,6 +335,26 @@ fn slices_may_shrink_and_boosts_are_numbers() {
     variable["spec"]["podSets"][0]["minCount"] = json!(1);
     let text = "spec.podSets: Invalid value: 1: partial admission and elastic job cannot be used together";
     assert_eq!(go(true, None, &variable).as_deref(), Some(text));
+    // With the gate its least count shrinks with it, and stays when the gate is turned off.
+    let partly = |old: Option<&Value>, new: &Value| {
+        let r = review("kueue.x-k8s.io", "workloads", "ns", old);
+        let config = Config { partial_scale_up: true, ..Default::default() };
+        validate(&r, new, Fixture::with_config(config).env(NOW)).err().map(|d| d.message)
+    };
+    let least = |count: i64, least: i64| {
+        let mut wl = at(count, None);
+        wl["spec"]["podSets"][0]["minCount"] = json!(least);
+        wl
+    };
+    assert_eq!(partly(None, &variable), None);
+    assert_eq!(partly(Some(&least(4, 3)), &least(2, 2)), None);
+    assert!(partly(Some(&least(4, 3)), &least(2, 1)).is_some_and(|e| e.contains("immutable")));
+    assert!(partly(Some(&least(4, 3)), &least(4, 2)).is_some_and(|e| e.contains("immutable")));
+    assert_eq!(go(true, Some(&least(4, 3)), &least(2, 2)), None);
+    let mut none = wl(4, None, json!({}));
+    none["spec"]["podSets"][0]["minCount"] = json!(0);
+    let text = "spec.podSets[0].minCount: Invalid value: 0: spec.podSets[0].minCount in body should be greater than or equal to 1";
+    assert_eq!(go(true, None, &none).as_deref(), Some(text));
     let key = plimsoll_api::kueue::PRIORITY_BOOST;
     for (value, want) in [
         ("-7", None),

@@ -12,14 +12,7 @@ pub(super) fn validate(object: &Value, old: Option<&Value>, config: &Config) -> 
     let mut errors = ErrorList::default();
     let podsets = json::list(object, &["spec", "podSets"]);
     let elastic = config.elastic_jobs && json::annotation(object, names::ELASTIC) == Some("true");
-    let variable = podsets.iter().filter(|p| p["minCount"].is_i64()).count();
-    if variable > 1 {
-        errors.invalid("spec.podSets", variable, "at most one podSet can use minCount");
-    }
-    if variable > 0 && elastic {
-        let detail = "partial admission and elastic job cannot be used together";
-        errors.invalid("spec.podSets", variable, detail);
-    }
+    least_counts(podsets, old, (elastic, elastic && config.partial_scale_up), &mut errors);
     for (i, podset) in podsets.iter().enumerate() {
         pod_set(podset, &format!("spec.podSets[{i}]"), &mut errors);
     }
@@ -50,6 +43,35 @@ pub(super) fn validate(object: &Value, old: Option<&Value>, config: &Config) -> 
 
 fn reserved(wl: &Value) -> bool {
     json::is_true(wl, "QuotaReserved")
+}
+
+/// How many podsets may have a least count: one of a workload that is not `elastic`, all of a slice that `scales` up partly.
+/// What a workload had before the gate was turned off it keeps.
+fn least_counts(
+    podsets: &[Value],
+    old: Option<&Value>,
+    (elastic, scales): (bool, bool),
+    errors: &mut ErrorList,
+) {
+    let variable = |podsets: &[Value]| podsets.iter().filter(|p| p["minCount"].is_i64()).count();
+    let before = old.map_or(0, |old| variable(json::list(old, &["spec", "podSets"])));
+    let variable = variable(podsets);
+    if !scales && !(elastic && variable <= before) {
+        if variable > 1 {
+            errors.invalid("spec.podSets", variable, "at most one podSet can use minCount");
+        }
+        if variable > 0 && elastic {
+            let detail = "partial admission and elastic job cannot be used together";
+            errors.invalid("spec.podSets", variable, detail);
+        }
+    }
+    // Upstream's next schema allows it, for groups that have no pod before they grow.
+    let none = podsets.iter().enumerate().filter(|(_, p)| p["minCount"] == 0 && !elastic);
+    for (i, _) in none {
+        let path = format!("spec.podSets[{i}].minCount");
+        let detail = format!("{path} in body should be greater than or equal to 1");
+        errors.invalid(&path, 0, &detail);
+    }
 }
 
 fn pod_set(podset: &Value, at: &str, errors: &mut ErrorList) {
@@ -205,7 +227,7 @@ fn cluster_name(object: &Value, old: &Value, config: &Config, errors: &mut Error
     }
 }
 
-/// Podsets are immutable while quota is reserved; with workload slices a podset may still shrink.
+/// Podsets are immutable while quota is reserved; with workload slices a podset may still shrink, and its least count with it.
 fn frozen(new: &[Value], old: &[Value], shrinks: bool, errors: &mut ErrorList) {
     if new.len() != old.len() {
         return errors.invalid("spec.podSets", Value::from(new), "field is immutable");
@@ -214,6 +236,10 @@ fn frozen(new: &[Value], old: &[Value], shrinks: bool, errors: &mut ErrorList) {
         let mut compared = new.clone();
         if shrinks && new["count"].as_i64().unwrap_or(1) < old["count"].as_i64().unwrap_or(1) {
             json::set(&mut compared, &["count"], old["count"].clone());
+            let least = |podset: &Value| podset["minCount"].as_i64();
+            if least(old) > least(new) && least(new) == new["count"].as_i64() {
+                json::set(&mut compared, &["minCount"], old["minCount"].clone());
+            }
         }
         errors.immutable(&format!("spec.podSets.{i}"), compared, old.clone());
     }

@@ -140,9 +140,12 @@ impl Cycle<'_> {
             }
             full.lacks_nodes_after_preemption = self.node_search.lacked;
         }
-        if self.state.config.gates.partial_admission
-            && self.state.wl(id).is_some_and(|w| w.quota().is_none())
-            && let Some(reducer) = Reducer::new(&self.state, id)
+        let gates = &self.state.config.gates;
+        let partial = |w: &WorkloadInfo| {
+            gates.partial_admission || (gates.partial_scale_up && w.obj.replaces.is_some())
+        };
+        if self.state.wl(id).is_some_and(|w| partial(w) && w.quota().is_none())
+            && let Some(reducer) = Reducer::new(&self.state, id, full.replaced.as_deref())
         {
             let found = reducer.search(|counts| {
                 let a = assigner.assign(self, AssignmentRequest { counts: Some(counts), ..request });

@@ -423,6 +423,68 @@ async fn a_ray_cluster_grows_and_shrinks_while_it_runs() {
     assert!(!json::flag(&up.get(RAY_CLUSTERS, "team", "a").await, &["spec", "suspend"]), "it never stopped");
 }
 
+/// Kueue KEP-12100, "Example: Two-Step Scale Up under Quota Constraints", with a head beside the workers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ray_cluster_grows_as_far_as_quota_allows() {
+    let dir = crate::common::directory();
+    let file = dir.join("config.yaml");
+    let gates = json!({"ElasticJobsViaWorkloadSlicesWithPartialReplicaScaleUp": true});
+    let config = json!({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "featureGates": gates});
+    std::fs::write(&file, config.to_string()).unwrap();
+    let arguments = ["--speed", "10", "--with", "ray", "--config", &file.to_string_lossy()];
+    let up = Up::start_in(dir.clone(), &arguments).await;
+    let quota = |cpus: i64| QUEUE.replace("nominalQuota: 4", &format!("nominalQuota: {cpus}"));
+    up.apply(&quota(8)).await;
+    let template = json!({"spec": {"containers": [{"name": "ray", "image": "ray", "command": ["sleep", "infinity"],
+        "resources": {"requests": {"cpu": "1"}}}]}});
+    let cluster = json!({"apiVersion": RAY_CLUSTERS.api_version, "kind": RAY_CLUSTERS.kind,
+        "metadata": {"name": "a", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "main"},
+            "annotations": {"kueue.x-k8s.io/elastic-job": "true", "kueue.x-k8s.io/elastic-job-scale-up-strategy": "partial"}},
+        "spec": {"headGroupSpec": {"template": template}, "workerGroupSpecs": [
+            {"groupName": "small", "replicas": 5, "minReplicas": 0, "maxReplicas": 20, "template": template}]}});
+    let made =
+        up.until("the kind is served", async |up: &Up| create(up, RAY_CLUSTERS, &cluster).await.ok()).await;
+    runs(&up, "a", "6", 5).await;
+
+    // Slices that have not finished, with the number of workers asked for, the least, and those admitted.
+    let sizes = async |up: &Up| {
+        let mine = |w: &Value| json::controller(w).is_some_and(|o| o["uid"] == json::uid(&made));
+        let all = up.list(WORKLOADS).await;
+        let live = all.iter().filter(|w| mine(w) && condition(w, "Finished").0 != "True");
+        let size = |w: &Value| {
+            let (podset, given) =
+                (&w["spec"]["podSets"][1], &w["status"]["admission"]["podSetAssignments"][1]);
+            [&podset["count"], &podset["minCount"], &given["count"]].map(Value::as_i64)
+        };
+        let mut sizes: Vec<_> = live.map(size).collect();
+        sizes.sort_by_key(|[.., given]| given.is_none());
+        sizes
+    };
+    let until = async |up: &Up, want: &[[Option<i64>; 3]]| {
+        up.until_shown("its slices are as they should", async |up| {
+            let sizes = sizes(up).await;
+            (sizes == want).then_some(()).ok_or(format!("{sizes:?}, not {want:?}"))
+        })
+        .await;
+    };
+    until(&up, &[[Some(5), Some(5), Some(5)]]).await;
+    scale(&up, "a", 10).await;
+    runs(&up, "a", "8", 7).await;
+    until(&up, &[[Some(10), Some(5), Some(7)], [Some(10), Some(7), None]]).await;
+    scale(&up, "a", 12).await;
+    until(&up, &[[Some(10), Some(5), Some(7)], [Some(12), Some(7), None]]).await;
+    let gated = |p: &&Value| !json::list(p, &["spec", "schedulingGates"]).is_empty();
+    let pods = up.list(PODS).await;
+    assert_eq!((pods.len(), pods.iter().filter(gated).count()), (13, 5));
+    up.apply(&quota(13)).await;
+    runs(&up, "a", "13", 12).await;
+    until(&up, &[[Some(12), Some(7), Some(12)]]).await;
+    scale(&up, "a", 8).await;
+    runs(&up, "a", "9", 8).await;
+    until(&up, &[[Some(8), Some(7), Some(12)]]).await;
+    assert!(!json::flag(&up.get(RAY_CLUSTERS, "team", "a").await, &["spec", "suspend"]), "it never stopped");
+}
+
 const TRAINS: Resource = Resource { api_version: "example.com/v1", plural: "trains", kind: "Train" };
 
 /// Kinds of `integrations.externalFrameworks`: their own controllers make the workloads, and what belongs to a queued job of

@@ -340,3 +340,84 @@ fn pods_and_clusters_concern_the_job_that_is_queued() {
     fixture.put(Kind::Workload, slice);
     assert_eq!(crate::affected(Kind::Pod, &pod, &fixture), [job]);
 }
+
+/// Kueue KEP-12100, "RayJob/RayService/RayCluster controller".
+#[test]
+fn groups_with_a_least_number_of_workers_grow_in_part() {
+    let config = Config { partial_scale_up: true, ..Config::default() };
+    for table in ALL {
+        let own = [("a", Some(2), None), ("Fixed", Some(3), None), ("hosts", Some(1), Some(2))];
+        let mut object = elastic(table, &own);
+        json::set(&mut object, &["metadata", "annotations", names::SCALE_UP_STRATEGY], json!("partial"));
+        let groups = format!(
+            "{}/workerGroupSpecs",
+            (table.templates)(&object)[0].pointer.trim_end_matches("/headGroupSpec/template")
+        );
+        for (i, least) in [(0, 0), (2, 1)] {
+            object.pointer_mut(&groups).unwrap()[i]["minReplicas"] = json!(least);
+        }
+        let mut life = Life::new(table);
+        life.fixture = Fixture::with_config(config.clone());
+        for kind in [table.kind, CustomKind::RAY_CLUSTER] {
+            life.fixture.serve(Kind::Custom(kind), Some(kind.preferred()));
+        }
+        life.fixture
+            .put(Kind::Flavor, json!({"metadata": {"name": "f"}, "spec": {"nodeLabels": {"zone": "a"}}}));
+        life.object = created(table, &object, config.clone());
+        let sizes = |wl: &Value| -> Vec<(Value, Value)> {
+            let podsets = json::list(wl, &["spec", "podSets"]).iter();
+            podsets.map(|p| (p["count"].clone(), p["minCount"].clone())).collect()
+        };
+        let first = life.creates();
+        let null = Value::Null;
+        let want = |a: i64, least: i64| {
+            [
+                (json!(1), null.clone()),
+                (json!(a), json!(least)),
+                (json!(3), null.clone()),
+                (json!(2), null.clone()),
+            ]
+        };
+        assert_eq!(sizes(&first), want(2, 2), "as a whole");
+        life.fixture.put(Kind::Workload, admitted(&first));
+        let plan = life.plan();
+        life.object = patched(&life.object, &plan, table.kind.preferred());
+        if table.kind == CustomKind::RAY_CLUSTER {
+            life.object["spec"]["workerGroupSpecs"][0]["replicas"] = json!(5);
+        } else {
+            life.object["status"] = status(table);
+            let cluster = child(
+                table,
+                "ju",
+                &[("a", Some(5), None), ("Fixed", Some(3), None), ("hosts", Some(1), Some(2))],
+            );
+            life.fixture.put(Kind::Custom(CustomKind::RAY_CLUSTER), cluster);
+        }
+        assert_eq!(sizes(&life.creates()), want(5, 2), "what runs is the least");
+        // What MultiKueue dispatches grows as a whole.
+        let mut sent = object.clone();
+        json::set(&mut sent, &["spec", "managedBy"], json!(names::MULTIKUEUE));
+        life.object = created(table, &sent, config.clone());
+        life.fixture.remove(Kind::Workload, "ns", json::name(&first), "wu");
+        assert!(sizes(&life.creates()).iter().all(|(_, least)| least.is_null()));
+    }
+}
+
+#[test]
+fn the_strategy_is_one_of_two() {
+    let on = Config { partial_scale_up: true, ..Config::default() };
+    for (config, value, refused) in [
+        (&on, "partial", false),
+        (&on, "atomic", false),
+        (&on, "half", true),
+        (&Config::default(), "half", false),
+    ] {
+        let mut object = elastic(&RAY_SERVICE, &[("w", Some(2), None)]);
+        json::set(&mut object, &["metadata", "annotations", names::SCALE_UP_STRATEGY], json!(value));
+        let object = created(&RAY_SERVICE, &object, config.clone());
+        let fixture = Fixture::with_config(config.clone());
+        let answer = validate(&review(&RAY_SERVICE, None), &object, fixture.env(NOW));
+        let want = r#"metadata.annotations[kueue.x-k8s.io/elastic-job-scale-up-strategy]: Unsupported value: "half": supported values: "atomic", "partial""#;
+        assert_eq!(answer.err().map(|e| e.message.contains(want)), refused.then_some(true), "{value}");
+    }
+}
