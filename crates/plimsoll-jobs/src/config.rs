@@ -50,6 +50,8 @@ pub struct Config {
     pub elastic_jobs: bool,
     /// Gate `ElasticJobsViaWorkloadSlicesWithPartialReplicaScaleUp`.
     pub partial_scale_up: bool,
+    /// Gate `PartialPreemption`.
+    pub partial_preemption: bool,
     /// Gate `PriorityBoost`.
     pub priority_boost: bool,
     /// Gate `CleanupProvisioningRequestsOnEviction`.
@@ -121,6 +123,7 @@ impl Default for Config {
             wait_for_pods_ready: false,
             elastic_jobs: true,
             partial_scale_up: false,
+            partial_preemption: false,
             priority_boost: false,
             clean_up_provisioning_requests: true,
             failure_recovery: false,

@@ -21,7 +21,7 @@ use crate::pod_view::first_slice;
 use crate::store::Kind;
 use crate::{Env, names, pod_view, podset, priority_class, workload};
 
-pub(crate) use partial::{set_first_floors, validate_strategy};
+pub(crate) use partial::{can_be_asked_to_shrink, set_first_floors, validate_strategy};
 
 /// Annotations of admission checks that a pod gets when it is ungated, and that never change afterwards.
 const ONCE: [&str; 2] =
@@ -378,7 +378,7 @@ pub(super) fn prepare(job: &dyn GenericJob, wl: &mut Value, env: Env<'_>) -> boo
     json::set(wl, &["metadata", "annotations", names::ELASTIC], json!("true"));
     match rest.as_slice() {
         [] => {
-            partial::set_first_floors(job, wl, env);
+            set_first_floors(job, wl, env);
             let own = json::name(wl).to_owned();
             json::set(wl, &["metadata", "annotations", names::SLICE], json!(own));
         }
@@ -436,7 +436,7 @@ pub fn ungate(job: &dyn GenericJob, env: Env<'_>) -> Plan {
     let podsets = job.pod_sets();
     let wanted = counts(&podsets);
     let allowed = |(name, n): (&str, i64)| (name.to_owned(), n.min(wanted.get(name).copied().unwrap_or(0)));
-    let mut room: BTreeMap<String, i64> = charged(active).into_iter().map(allowed).collect();
+    let mut room: BTreeMap<String, i64> = partial::asked_for(active, env).into_iter().map(allowed).collect();
     let pods = env.objects.pods_of_slice(json::namespace(active), first_slice(active));
     for (name, n) in running(json::namespace(active), first_slice(active), env) {
         *room.entry(name).or_insert(0) -= n;

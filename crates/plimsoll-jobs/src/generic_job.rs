@@ -135,8 +135,8 @@ pub trait GenericJob {
         json::int(self.object(), &["metadata", "generation"]).unwrap_or(0).to_string()
     }
 
-    /// Names of the podsets of an elastic job that may get fewer pods than they ask for, with the strategy `partial`.
-    fn scalable_pod_sets(&self) -> Vec<String> {
+    /// The podsets of an elastic job that may have fewer pods than they ask for, and how few, where that is known.
+    fn scalable_pod_sets(&self) -> Vec<(String, Option<i64>)> {
         Vec::new()
     }
 

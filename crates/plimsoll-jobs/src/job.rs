@@ -198,8 +198,8 @@ impl GenericJob for Job<'_> {
         Some(vec![ReclaimablePod { name: POD_SET.into(), count: parallelism - remaining }])
     }
 
-    fn scalable_pod_sets(&self) -> Vec<String> {
-        vec![POD_SET.into()]
+    fn scalable_pod_sets(&self) -> Vec<(String, Option<i64>)> {
+        vec![(POD_SET.into(), None)]
     }
 
     fn pod_sets(&self) -> Vec<Value> {

@@ -265,6 +265,8 @@ pub struct Gates {
     pub elastic_jobs: bool,
     /// `ElasticJobsViaWorkloadSlicesWithPartialReplicaScaleUp`: a slice that does not fit as a whole gets fewer pods.
     pub partial_scale_up: bool,
+    /// `PartialPreemption`: workloads that allow it are asked to shrink instead of being preempted.
+    pub partial_preemption: bool,
     /// `PriorityBoost`.
     pub priority_boost: bool,
     /// `MultiKueueOrchestratedPreemption`: preemption gates count, and each has a state.
@@ -314,6 +316,7 @@ impl Default for Gates {
             prioritize_preemptors: false,
             elastic_jobs: true,
             partial_scale_up: false,
+            partial_preemption: false,
             priority_boost: false,
             preemption_gates: false,
             concurrent_admission: false,

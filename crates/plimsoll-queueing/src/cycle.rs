@@ -432,6 +432,7 @@ impl<'a> Cycle<'a> {
 
     /// Whether the entry fits by quota and by places, once its victims and those of others are gone.
     fn fits(&mut self, e: &Entry) -> (bool, bool) {
+        self.expect_to_shrink(&e.targets);
         let mark = self.state.mark();
         let mut gone = self.preempted.clone();
         gone.extend(e.targets.iter().map(|t| t.id));

@@ -45,6 +45,7 @@ mod joint;
 mod limits_tests;
 mod metrics;
 mod model;
+mod partial_preemption;
 mod pending;
 mod phase;
 mod pod_sets;

@@ -82,6 +82,7 @@ impl Queueing {
             || self.reconcile_dependencies(id, now)
             || self.reconcile_checks(id, now)
             || self.reconcile_preemption_gates(id, now)
+            || self.reconcile_reclaim_targets(id, now)
         {
             return;
         }

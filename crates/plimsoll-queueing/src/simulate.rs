@@ -3,6 +3,7 @@
 //! A cycle has no other access to the state, so that it can't change any of it: what is to change is in its plan.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use super::amount::Amount;
@@ -33,6 +34,10 @@ pub(crate) struct Simulation<'a> {
     balanced_steps: Cell<usize>,
     /// What leaves of topologies take.
     counted: RefCell<CountedLeaves>,
+    /// To how many pods workloads are asked to shrink, or that they are evicted, where that is known.
+    pub(crate) shrunk_to: BTreeMap<WorkloadId, Option<i32>>,
+    /// Whether the others are evicted where they could shrink.
+    pub(crate) evicts_whole: bool,
 }
 
 impl Deref for Simulation<'_> {
@@ -54,6 +59,8 @@ impl<'a> Simulation<'a> {
             removed_log: Vec::new(),
             balanced_steps: Cell::new(0),
             counted: RefCell::default(),
+            shrunk_to: BTreeMap::new(),
+            evicts_whole: false,
         }
     }
 
@@ -108,7 +115,8 @@ impl<'a> Simulation<'a> {
         self.removed_log.push((id, was));
     }
 
-    /// Simulates that a workload is gone: its usage, and that it is a candidate for preemption.
+    /// Simulates that a workload is gone: its usage, and that it is a candidate for preemption. Of one that can shrink instead
+    /// it is what the pods use that it need not have.
     pub(crate) fn simulate_workload_removal(&mut self, id: WorkloadId) {
         self.log_removed(id, true);
         self.simulate_usage_removal(id);
@@ -131,6 +139,14 @@ impl<'a> Simulation<'a> {
 
     fn usage_held(&self, id: WorkloadId) -> Option<(ClusterQueueId, Vec<(FlavorResource, Amount)>)> {
         let reservation = self.quota_reservation(id)?;
+        if self.config.gates.partial_preemption
+            && let Some(shrinkable) = self.shrinkable(id)
+        {
+            let least = (shrinkable.asked || !self.evicts_whole).then_some(shrinkable.least);
+            if let Some(to) = self.shrunk_to.get(&id).copied().unwrap_or(least) {
+                return Some((reservation.place, self.usage_above(id, shrinkable.pod_set, to)));
+            }
+        }
         Some((reservation.place, reservation.held.usage.clone()))
     }
 

@@ -323,6 +323,7 @@ impl Queueing {
         if !gates.elastic_jobs || w.replaces.as_ref().is_some_and(|old| old.namespace != w.key.namespace) {
             w.replaces = None;
         }
+        w.partial_preemption &= gates.partial_preemption;
         if !gates.priority_boost {
             w.priority_boost = 0;
         }
@@ -341,4 +342,4 @@ impl Queueing {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

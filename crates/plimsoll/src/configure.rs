@@ -349,6 +349,7 @@ fn queueing(text: &str, pods: bool, modules: &Modules) -> anyhow::Result<Queuein
         wait_for_pods_ready: read.queueing.wait_for_pods_ready.is_some(),
         elastic_jobs: read.queueing.gates.elastic_jobs,
         partial_scale_up: read.queueing.gates.partial_scale_up,
+        partial_preemption: read.queueing.gates.partial_preemption,
         priority_boost: read.queueing.gates.priority_boost,
         clean_up_provisioning_requests: read.gates.is_on("CleanupProvisioningRequestsOnEviction"),
         failure_recovery: read.gates.is_on("FailureRecoveryPolicy"),

@@ -243,6 +243,7 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
         job_uid: text(&meta["labels"], "kueue.x-k8s.io/job-uid"),
         priority: int32(spec, "priority").unwrap_or(0),
         priority_boost: text(&meta["annotations"], PRIORITY_BOOST).parse().unwrap_or(0),
+        partial_preemption: meta["annotations"][PARTIAL_PREEMPTION] == "true",
         replaces: replaces(&meta["annotations"]),
         has_variants: variants::is_parent(meta),
         variant_of: variants::parent_uid(meta).to_owned(),
@@ -264,6 +265,8 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
 
 /// Annotation that raises or lowers the priority of a workload (Kueue KEP-7990).
 pub const PRIORITY_BOOST: &str = "kueue.x-k8s.io/priority-boost";
+/// Annotation of workloads that may be asked to shrink instead of being preempted (Kueue KEP-975), with the value `true`.
+pub const PARTIAL_PREEMPTION: &str = "kueue.x-k8s.io/partial-preemption";
 /// Annotation with namespace and name of the slice whose place a workload takes (Kueue KEP-77).
 pub const REPLACEMENT_FOR: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
 
@@ -429,6 +432,7 @@ fn admission(admission: &Value) -> Result<Option<Admission>> {
                 Some("Ready") => Some(Delayed::Ready),
                 _ => None,
             },
+            reclaim_target: int32(a, "reclaimTargetCount"),
         })
     });
     Ok(Some(Admission {

@@ -14,7 +14,8 @@ mod status;
 pub mod variants;
 
 pub use decode::{
-    PRIORITY_BOOST, REPLACEMENT_FOR, cluster_queue, cohort, local_queue, topology_assignment, workload,
+    PARTIAL_PREEMPTION, PRIORITY_BOOST, REPLACEMENT_FOR, cluster_queue, cohort, local_queue,
+    topology_assignment, workload,
 };
 pub(crate) use depends::is_name;
 pub use depends::{DEPENDS_ON, depends_on};

@@ -185,6 +185,9 @@ fn render_admission(admission: &Admission, old: &Value, bytes: &[String]) -> Val
                 let text = if delayed == Delayed::Pending { "Pending" } else { "Ready" };
                 row["delayedTopologyRequest"] = json!(text);
             }
+            if let Some(target) = a.reclaim_target {
+                row["reclaimTargetCount"] = json!(target);
+            }
             row
         })
         .collect();

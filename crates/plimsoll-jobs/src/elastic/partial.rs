@@ -1,5 +1,9 @@
 //! Partial scale-up (Kueue KEP-12100): a slice that does not fit as a whole is admitted with fewer pods, and a further one for
-//! all of them waits. The least count of a podset says how few are acceptable: as many as the slice before runs.
+//! all of them waits. And partial preemption (KEP-975): a job is asked to shrink instead of being preempted. The least count of
+//! a podset says how few pods are acceptable: with the strategy `partial` as many as the slice before runs, of a job that may be
+//! asked to shrink as many as its group of workers has at least.
+
+use std::collections::BTreeMap;
 
 use plimsoll_api::json;
 use serde_json::{Value, json};
@@ -12,28 +16,81 @@ use crate::{Env, names};
 /// Values of the annotation.
 const STRATEGIES: [&str; 2] = ["atomic", "partial"];
 
-/// The podsets of a job that may get fewer pods than they ask for. None of a job that MultiKueue dispatches: what its worker
-/// admits is decided there.
+/// Whether MultiKueue dispatches a job: what its worker admits is decided there.
+fn runs_elsewhere(object: &Value) -> bool {
+    object["spec"]["managedBy"] == names::MULTIKUEUE
+}
+
+/// The podsets of a job that may get fewer pods than they ask for.
 fn scalable(job: &dyn GenericJob, env: Env<'_>) -> Vec<String> {
     let object = job.object();
     let partial = json::annotation(object, names::SCALE_UP_STRATEGY) == Some("partial");
-    let elsewhere = object["spec"]["managedBy"] == names::MULTIKUEUE;
-    if !env.config.partial_scale_up || !env.is_elastic(object) || !partial || elsewhere {
+    if !env.config.partial_scale_up || !env.is_elastic(object) || !partial || runs_elsewhere(object) {
         return Vec::new();
     }
-    job.scalable_pod_sets()
+    job.scalable_pod_sets().into_iter().map(|(name, _)| name).collect()
+}
+
+/// Whether a job may be asked to shrink instead of being preempted: it can while it runs.
+pub(crate) fn can_be_asked_to_shrink(object: &Value, env: Env<'_>) -> bool {
+    env.config.partial_preemption
+        && env.is_elastic(object)
+        && json::annotation(object, plimsoll_api::kueue::PARTIAL_PREEMPTION) == Some("true")
+        && !runs_elsewhere(object)
+}
+
+/// The podset of such a job that shrinks, and how few pods it has at least. None if there are several: of those none is asked.
+fn shrinking(job: &dyn GenericJob, env: Env<'_>) -> Option<(String, i64)> {
+    if !can_be_asked_to_shrink(job.object(), env) {
+        return None;
+    }
+    let mut known = job.scalable_pod_sets().into_iter().filter_map(|(name, least)| Some((name, least?)));
+    let one = known.next()?;
+    known.next().is_none().then_some(one)
+}
+
+/// How many pods of each podset may run: as many as are charged, and no more than the job is asked to shrink to.
+pub(super) fn asked_for<'a>(wl: &'a Value, env: Env<'_>) -> BTreeMap<&'a str, i64> {
+    let mut counts = charged(wl);
+    let assigned = json::list(wl, &["status", "admission", "podSetAssignments"]);
+    for row in assigned.iter().filter(|_| env.config.partial_preemption) {
+        if let (Some(target), Some(count)) =
+            (row["reclaimTargetCount"].as_i64(), counts.get_mut(json::text(row, &["name"])))
+        {
+            *count = target.min(*count);
+        }
+    }
+    counts
 }
 
 fn count(podset: &Value) -> i64 {
     podset["count"].as_i64().unwrap_or(1)
 }
 
-/// Sets the least counts of a job's first slice, which is admitted as a whole: the counts.
+/// Sets the least counts of a job's first slice. With the strategy `partial` it is admitted as a whole.
 pub(crate) fn set_first_floors(job: &dyn GenericJob, wl: &mut Value, env: Env<'_>) {
-    let scalable = scalable(job, env);
-    let podsets = wl.pointer_mut("/spec/podSets").and_then(Value::as_array_mut);
-    for podset in podsets.into_iter().flatten().filter(|p| is_one_of(&scalable, p)) {
-        podset["minCount"] = json!(count(podset));
+    if let Some(Value::Array(podsets)) = wl.pointer_mut("/spec/podSets") {
+        set_floors_with(job, podsets, env, |_, count| count);
+    }
+}
+
+/// Sets the least counts of podsets that may have fewer pods: what the job is asked to shrink to at most, or `floor` of their
+/// name and count.
+fn set_floors_with(
+    job: &dyn GenericJob,
+    podsets: &mut [Value],
+    env: Env<'_>,
+    floor: impl Fn(&str, i64) -> i64,
+) {
+    let (scalable, shrinking) = (scalable(job, env), shrinking(job, env));
+    for podset in podsets {
+        let count = count(podset);
+        let least = match &shrinking {
+            Some((name, least)) if podset["name"] == name.as_str() => *least,
+            _ if is_one_of(&scalable, podset) => floor(json::text(podset, &["name"]), count),
+            _ => continue,
+        };
+        podset["minCount"] = json!(least.clamp(0, count));
     }
 }
 
@@ -42,29 +99,23 @@ fn is_one_of(names: &[String], podset: &Value) -> bool {
 }
 
 /// Sets the least counts of a slice that is to replace `old`: of a podset that grows, what it runs.
-pub(super) fn set_floors(job: &dyn GenericJob, old: &Value, podsets: &mut [Value], env: Env<'_>) {
-    let (scalable, runs) = (scalable(job, env), charged(old));
-    for podset in podsets {
-        json::remove(podset, &["minCount"]);
-        if is_one_of(&scalable, podset) {
-            let runs = runs.get(json::text(podset, &["name"])).copied().unwrap_or(0);
-            podset["minCount"] = json!(runs.min(count(podset)));
-        }
-    }
+pub(super) fn set_floors(job: &dyn GenericJob, old: &Value, podsets: &mut Vec<Value>, env: Env<'_>) {
+    let runs = charged(old);
+    *podsets = without_floors(std::mem::take(podsets));
+    set_floors_with(job, podsets, env, |name, _| runs.get(name).copied().unwrap_or(0));
 }
 
-/// Least counts after the podsets of `wl` were resized. A first slice is admitted as a whole; of the others none asks for more
-/// than it has.
+/// Least counts after the podsets of `wl` were resized. Those of a first slice are set anew; of the others none is more than the
+/// count.
 pub(super) fn lower_floors(job: &dyn GenericJob, wl: &Value, podsets: &mut [Value], env: Env<'_>) {
-    let first = !is_replacement(wl) && !super::reserved(wl);
-    let scalable = if first { scalable(job, env) } else { Vec::new() };
-    for podset in podsets {
+    for podset in &mut *podsets {
         let count = count(podset);
-        if is_one_of(&scalable, podset) {
-            podset["minCount"] = json!(count);
-        } else if podset["minCount"].as_i64().is_some_and(|least| least > count) {
+        if podset["minCount"].as_i64().is_some_and(|least| least > count) {
             podset["minCount"] = json!(count);
         }
+    }
+    if !is_replacement(wl) && !super::reserved(wl) {
+        set_floors_with(job, podsets, env, |_, count| count);
     }
 }
 

@@ -177,11 +177,14 @@ fn follow(object: &Value, at: &ClusterAt, cluster: &Value, pod_sets: &mut [Value
 }
 
 /// The podsets of groups with a least number of workers, of one host each (Kueue KEP-12100): pods are let go one by one, and a
-/// worker of several hosts needs all of its pods.
-fn scalable(object: &Value, at: &ClusterAt) -> Vec<String> {
+/// worker of several hosts needs all of its pods. The least number, where there may be more than that.
+fn scalable(object: &Value, at: &ClusterAt) -> Vec<(String, Option<i64>)> {
     let single = |group: &&Value| json::int(group, &["numOfHosts"]).unwrap_or(1) <= 1;
-    let groups = worker_groups(at.spec(object)).iter().filter(single);
-    groups.filter(|group| group["minReplicas"].is_i64()).map(podset_of).collect()
+    let row = |group: &Value| {
+        let (least, most) = (group["minReplicas"].as_i64()?, group["maxReplicas"].as_i64());
+        Some((podset_of(group), Some(least).filter(|least| most.is_none_or(|most| *least < most))))
+    };
+    worker_groups(at.spec(object)).iter().filter(single).filter_map(row).collect()
 }
 
 /// Whether the groups of a RayCluster have as many pods as these podsets.

@@ -351,6 +351,21 @@ fn slices_may_shrink_and_boosts_are_numbers() {
     assert!(partly(Some(&least(4, 3)), &least(2, 1)).is_some_and(|e| e.contains("immutable")));
     assert!(partly(Some(&least(4, 3)), &least(4, 2)).is_some_and(|e| e.contains("immutable")));
     assert_eq!(go(true, Some(&least(4, 3)), &least(2, 2)), None);
+    // What a workload is asked to shrink to may change, and it may shrink to nothing.
+    let asked = |target: Option<i64>| {
+        let mut wl = wl(4, None, json!({plimsoll_api::kueue::PARTIAL_PREEMPTION: "true"}));
+        wl["spec"]["podSets"][0]["minCount"] = json!(0);
+        wl["status"]["admission"]["podSetAssignments"][0]["reclaimTargetCount"] = json!(target);
+        wl
+    };
+    let shrinks = |on: bool| {
+        let (old, new) = (asked(None), asked(Some(2)));
+        let r = review("kueue.x-k8s.io", "workloads", "ns", Some(&old));
+        let config = Config { partial_preemption: on, ..Default::default() };
+        validate(&r, &new, Fixture::with_config(config).env(NOW)).err().map(|d| d.message)
+    };
+    assert_eq!(shrinks(true), None);
+    assert!(shrinks(false).is_some_and(|e| e.contains("status.admission: Invalid value")));
     let mut none = wl(4, None, json!({}));
     none["spec"]["podSets"][0]["minCount"] = json!(0);
     let text = "spec.podSets[0].minCount: Invalid value: 0: spec.podSets[0].minCount in body should be greater than or equal to 1";

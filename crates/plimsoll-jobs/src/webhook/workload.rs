@@ -12,7 +12,10 @@ pub(super) fn validate(object: &Value, old: Option<&Value>, config: &Config) -> 
     let mut errors = ErrorList::default();
     let podsets = json::list(object, &["spec", "podSets"]);
     let elastic = config.elastic_jobs && json::annotation(object, names::ELASTIC) == Some("true");
-    least_counts(podsets, old, (elastic, elastic && config.partial_scale_up), &mut errors);
+    let shrinks = config.partial_preemption
+        && json::annotation(object, plimsoll_api::kueue::PARTIAL_PREEMPTION) == Some("true");
+    let scales = elastic && (config.partial_scale_up || shrinks);
+    least_counts(podsets, old, (elastic, scales, shrinks), &mut errors);
     for (i, podset) in podsets.iter().enumerate() {
         pod_set(podset, &format!("spec.podSets[{i}]"), &mut errors);
     }
@@ -35,7 +38,7 @@ pub(super) fn validate(object: &Value, old: Option<&Value>, config: &Config) -> 
         let queue = |o: &Value| json::text(o, &["spec", "queueName"]).to_owned();
         errors.immutable("spec.queueName", queue(object), queue(old));
     }
-    admission_update(object, old, &mut errors);
+    admission_update(object, old, config.partial_preemption, &mut errors);
     ready_checks(object, old, &mut errors);
     cluster_name(object, old, config, &mut errors);
     errors
@@ -45,12 +48,13 @@ fn reserved(wl: &Value) -> bool {
     json::is_true(wl, "QuotaReserved")
 }
 
-/// How many podsets may have a least count: one of a workload that is not `elastic`, all of a slice that `scales` up partly.
+/// How many podsets may have a least count: one of a workload that is not `elastic`, all of a slice that `scales` up partly or
+/// `shrinks` when it is asked to.
 /// What a workload had before the gate was turned off it keeps.
 fn least_counts(
     podsets: &[Value],
     old: Option<&Value>,
-    (elastic, scales): (bool, bool),
+    (elastic, scales, shrinks): (bool, bool, bool),
     errors: &mut ErrorList,
 ) {
     let variable = |podsets: &[Value]| podsets.iter().filter(|p| p["minCount"].is_i64()).count();
@@ -66,7 +70,7 @@ fn least_counts(
         }
     }
     // Upstream's next schema allows it, for groups that have no pod before they grow.
-    let none = podsets.iter().enumerate().filter(|(_, p)| p["minCount"] == 0 && !elastic);
+    let none = podsets.iter().enumerate().filter(|(_, p)| p["minCount"] == 0 && !elastic && !shrinks);
     for (i, _) in none {
         let path = format!("spec.podSets[{i}].minCount");
         let detail = format!("{path} in body should be greater than or equal to 1");
@@ -155,9 +159,9 @@ fn admission(object: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     }
 }
 
-/// An admission is set or removed, and does not change in between, apart from topologies. Amounts may be written in another
+/// An admission is set or removed, and does not change in between, apart from topologies and requests to shrink. Amounts may be written in another
 /// form, and what is empty may be left out: clients in Go write their own.
-fn admission_update(object: &Value, old: &Value, errors: &mut ErrorList) {
+fn admission_update(object: &Value, old: &Value, shrinks: bool, errors: &mut ErrorList) {
     let (new, old) = (&object["status"]["admission"], &old["status"]["admission"]);
     if new.is_null() || old.is_null() {
         return;
@@ -168,6 +172,9 @@ fn admission_update(object: &Value, old: &Value, errors: &mut ErrorList) {
         for row in rows.into_iter().flatten().filter_map(Value::as_object_mut) {
             row.remove("topologyAssignment");
             row.remove("delayedTopologyRequest");
+            if shrinks {
+                row.remove("reclaimTargetCount");
+            }
             for amount in row.get_mut("resourceUsage").and_then(Value::as_object_mut).into_iter().flatten() {
                 if let Some(parsed) = quantity(amount.1) {
                     *amount.1 = parsed.to_string().into();

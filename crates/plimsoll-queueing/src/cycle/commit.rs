@@ -195,6 +195,7 @@ impl Queueing {
                     count: ps.count,
                     topology: ps.topology.clone(),
                     delayed: ps.delayed,
+                    reclaim_target: None,
                 };
                 (ps.index, assignment)
             })
@@ -207,7 +208,7 @@ impl Queueing {
     }
 
     /// The ClusterQueue's path from the root cohort.
-    fn path(&self, cq: ClusterQueueId) -> String {
+    pub(crate) fn path(&self, cq: ClusterQueueId) -> String {
         let Some(node) = self.cq(cq).node else { return format!("/{}", self.cq(cq).name) };
         let mut names: Vec<&str> = std::iter::once(node)
             .chain(self.tree.ancestors(node))
@@ -225,6 +226,9 @@ impl Queueing {
         let Some(held) = self.reserved_in(victim).filter(|_| !leaving) else {
             return false;
         };
+        if let Some(to) = t.shrinks_to {
+            return self.ask_to_shrink(by, (t, to), held, now);
+        }
         let or_unknown = |s: &str| if s.is_empty() { "UNKNOWN".to_owned() } else { s.to_owned() };
         let rules = match t.reason {
             Reason::Configured(trigger) => self.selecting_rules(trigger, by, (t.id, held)),

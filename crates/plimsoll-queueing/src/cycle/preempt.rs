@@ -4,6 +4,7 @@ mod classical;
 mod configurable;
 mod fair;
 mod nodes;
+mod partial;
 mod places;
 mod sort;
 
@@ -81,9 +82,19 @@ pub(crate) struct CachedSearch {
     targets: Vec<Target>,
 }
 
-/// Whether it is evicted already, whether it is in the preemptor's ClusterQueue, its place by rules of the configuration,
-/// priority, the work that would be lost where that decides, since when, UID.
-type CandidateKey<'w> = (Reverse<bool>, bool, i32, i64, i128, Reverse<Time>, &'w str);
+/// How far it is on its way already, whether it is in the preemptor's ClusterQueue, its place by rules of the configuration,
+/// priority, how many pods it has of which some can go, the work that would be lost where that decides, since when, UID.
+type CandidateKey<'w> = (Leaving, bool, i32, i64, Reverse<i32>, i128, Reverse<Time>, &'w str);
+
+/// How far a candidate is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Leaving {
+    /// It is evicted.
+    Whole,
+    /// It was asked to shrink.
+    Part,
+    Stays,
+}
 
 /// How many searches are remembered.
 const MAX_SEARCHES: usize = 16;
@@ -114,6 +125,7 @@ impl Cycle<'_> {
         if targets.is_empty() || need.usage.len() == usage.len() {
             return targets;
         }
+        self.expect_to_shrink(&targets);
         let mark = self.state.mark();
         targets.iter().for_each(|t| self.state.simulate_usage_removal(t.id));
         let enough = self.state.quota_fits(cq, &usage);
@@ -155,6 +167,7 @@ impl Cycle<'_> {
         if targets.is_empty() {
             return (Possibility::NoCandidates, self.state.tree.borrow_level(node, fr, amount).0);
         }
+        self.expect_to_shrink(&targets);
         let mark = self.state.mark();
         targets.iter().for_each(|t| self.state.simulate_usage_removal(t.id));
         let (borrow, _) = self.state.tree.borrow_level(node, fr, amount);
@@ -188,6 +201,19 @@ impl Cycle<'_> {
         if let Some(targets) = self.awaited_targets(need) {
             return targets;
         }
+        self.forget_shrinking();
+        let targets = self.search_candidates(need);
+        if !targets.is_empty() || !self.state.config.gates.partial_preemption {
+            return targets;
+        }
+        // Where it is not enough that they shrink, they are evicted.
+        self.state.evicts_whole = true;
+        let targets = self.search_candidates(need);
+        self.state.evicts_whole = false;
+        targets
+    }
+
+    fn search_candidates(&mut self, need: &PreemptionContext) -> Vec<Target> {
         let search = Arc::clone(&self.strategies.candidates);
         for within_budgets in [true, false] {
             let mark = self.state.mark();
@@ -260,8 +286,8 @@ impl Cycle<'_> {
         self.state.holders(cq).filter(|&h| !self.state.is_removed(h))
     }
 
-    /// Order of candidates: already evicted first, other ClusterQueues before the own one, more usage of
-    /// the LocalQueue, lower priority, reserved more recently, UID.
+    /// Order of candidates: already evicted first, then those that were asked to shrink, other ClusterQueues before the own one,
+    /// more usage of the LocalQueue, lower priority, those that can shrink, the largest first, reserved more recently, UID.
     fn compare_candidates(
         &self,
         a: WorkloadId,
@@ -290,11 +316,18 @@ impl Cycle<'_> {
             .map_or(Time(i64::MAX), |c| c.transition);
         let own = self.state.reserved_in(w) == Some(cq);
         let lost = if self.node_search.only_nodes { self.work_lost(w) } else { 0 };
+        let shrinkable = self.state.shrinkable_of(w).filter(|_| w.obj.partial_preemption);
+        let leaving = match shrinkable {
+            _ if evicted => Leaving::Whole,
+            Some(s) if s.asked => Leaving::Part,
+            _ => Leaving::Stays,
+        };
         (
-            Reverse(evicted),
+            leaving,
             own,
             w.victim_order(),
             w.obj.effective_priority(),
+            Reverse(shrinkable.map_or(0, |s| s.effective)),
             lost,
             Reverse(reserved),
             w.uid(),

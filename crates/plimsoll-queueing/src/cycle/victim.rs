@@ -67,10 +67,12 @@ pub(crate) struct Target {
     pub(crate) id: WorkloadId,
     pub(crate) reason: Reason,
     pub(crate) lacking: Lacking,
+    /// To how many pods it is asked to shrink; `None`: it is evicted.
+    pub(crate) shrinks_to: Option<i32>,
 }
 
 impl Target {
     pub(crate) fn new(id: WorkloadId, reason: Reason) -> Self {
-        Self { id, reason, lacking: Lacking::Quota }
+        Self { id, reason, lacking: Lacking::Quota, shrinks_to: None }
     }
 }

@@ -103,6 +103,8 @@ pub struct PodSetAssignment {
     pub topology: Option<TopologyAssignment>,
     /// `delayedTopologyRequest`.
     pub delayed: Option<Delayed>,
+    /// `reclaimTargetCount`: to how many pods the job is asked to shrink (Kueue KEP-975).
+    pub reclaim_target: Option<i32>,
 }
 
 /// `status.admission`.
@@ -267,6 +269,8 @@ pub struct Workload {
     pub priority: i32,
     /// Added to the priority (annotation `priority-boost`, Kueue KEP-7990); 0 while the gate is off.
     pub priority_boost: i32,
+    /// Whether it may be asked to shrink instead of being preempted (annotation `partial-preemption`, Kueue KEP-975).
+    pub partial_preemption: bool,
     /// The workload that this one takes the place of (annotation `workload-slice-replacement-for`, Kueue KEP-77).
     pub replaces: Option<WorkloadKey>,
     /// Whether variants are admitted in its place, one for each flavor (label `concurrent-admission-parent`, Kueue KEP-8691).

@@ -38,13 +38,13 @@ fn local(n: usize) -> Event {
 }
 
 /// An API server that does what it is asked to, unless told to fail.
-struct Harness {
-    q: Queueing,
-    all: Vec<Workload>,
+pub(crate) struct Harness {
+    pub(crate) q: Queueing,
+    pub(crate) all: Vec<Workload>,
     version: u64,
     now: Time,
     /// Texts of events and conditions, in order.
-    said: Vec<String>,
+    pub(crate) said: Vec<String>,
     /// How many writes to this workload still fail.
     failing: Option<(usize, usize)>,
     /// The workload whose writes are on their way and not answered.
@@ -52,7 +52,7 @@ struct Harness {
 }
 
 impl Harness {
-    fn with(config: Config, quotas: &[(&str, i64)]) -> Self {
+    pub(crate) fn with(config: Config, quotas: &[(&str, i64)]) -> Self {
         let q = Queueing::new(config);
         let now = Time::from_seconds(1_000);
         let mut w =
@@ -123,7 +123,7 @@ impl Harness {
     }
 
     /// Creates or changes a workload.
-    fn put(&mut self, n: usize, mut w: Workload) {
+    pub(crate) fn put(&mut self, n: usize, mut w: Workload) {
         self.version += 1;
         w.version = self.version;
         if n < self.all.len() {
@@ -134,32 +134,32 @@ impl Harness {
         self.tell(vec![Event::WorkloadUpsert(Box::new(w))]);
     }
 
-    fn resize(&mut self, n: usize, pods: i32) {
+    pub(crate) fn resize(&mut self, n: usize, pods: i32) {
         let mut w = self.all[n].clone();
         w.pod_sets[0].count = pods;
         self.put(n, w);
     }
 
-    fn wait(&mut self, seconds: i64) {
+    pub(crate) fn wait(&mut self, seconds: i64) {
         self.now = self.now.plus(Duration::from_seconds(seconds));
         self.tell(Vec::new());
     }
 
-    fn stop(&mut self, n: usize) {
+    pub(crate) fn stop(&mut self, n: usize) {
         self.tell(vec![Event::WorkloadStopped(key(n))]);
     }
 
-    fn usage(&self) -> i64 {
+    pub(crate) fn usage(&self) -> i64 {
         let tree = self.q.quota_tree();
         tree.iter().filter(|n| n.name == "c0").flat_map(|n| &n.cells).map(|c| c.usage).sum::<i64>() / 1000
     }
 
-    fn admitted(&self, n: usize) -> bool {
+    pub(crate) fn admitted(&self, n: usize) -> bool {
         let s = &self.all[n].status;
         s.is_true(cond::ADMITTED) && !s.is_true(cond::FINISHED)
     }
 
-    fn why(&self, n: usize) -> String {
+    pub(crate) fn why(&self, n: usize) -> String {
         let c = self.all[n].status.condition(cond::QUOTA_RESERVED);
         c.map_or(String::new(), |c| format!("{}: {}", c.reason, c.message))
     }

@@ -485,6 +485,65 @@ async fn a_ray_cluster_grows_as_far_as_quota_allows() {
     assert!(!json::flag(&up.get(RAY_CLUSTERS, "team", "a").await, &["spec", "suspend"]), "it never stopped");
 }
 
+/// Kueue KEP-975: the runtime of a RayCluster, which the test plays, shrinks it as it is asked, and it runs on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ray_cluster_shrinks_for_another_job() {
+    let dir = crate::common::directory();
+    let file = dir.join("config.yaml");
+    let config = json!({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
+        "featureGates": {"PartialPreemption": true}});
+    std::fs::write(&file, config.to_string()).unwrap();
+    let arguments = ["--speed", "10", "--with", "ray", "--config", &file.to_string_lossy()];
+    let up = Up::start_in(dir.clone(), &arguments).await;
+    let strategy = "\n  namespaceSelector: {}\n  preemption: {withinClusterQueue: LowerPriority}";
+    let queue = QUEUE.replace("\n  namespaceSelector: {}", strategy);
+    up.apply(&queue.replace("nominalQuota: 4", "nominalQuota: 8")).await;
+    let class = "{apiVersion: kueue.x-k8s.io/v1beta2, kind: WorkloadPriorityClass, metadata: {name: high}, value: 100}";
+    up.apply(class).await;
+    let template = json!({"spec": {"containers": [{"name": "ray", "image": "ray", "command": ["sleep", "infinity"],
+        "resources": {"requests": {"cpu": "1"}}}]}});
+    let cluster = json!({"apiVersion": RAY_CLUSTERS.api_version, "kind": RAY_CLUSTERS.kind,
+        "metadata": {"name": "a", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "main"},
+            "annotations": {"kueue.x-k8s.io/elastic-job": "true", "kueue.x-k8s.io/partial-preemption": "true"}},
+        "spec": {"headGroupSpec": {"template": template}, "workerGroupSpecs": [
+            {"groupName": "small", "replicas": 7, "minReplicas": 1, "maxReplicas": 20, "template": template}]}});
+    let made =
+        up.until("the kind is served", async |up: &Up| create(up, RAY_CLUSTERS, &cluster).await.ok()).await;
+    runs(&up, "a", "8", 7).await;
+    let victim = workload(&up, &made).await.unwrap();
+    assert_eq!(victim["spec"]["podSets"][1]["minCount"], 1);
+    assert_eq!(json::annotation(&victim, "kueue.x-k8s.io/partial-preemption"), Some("true"));
+
+    let labels = json!({"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/priority-class": "high"});
+    up.create(&job("high", &labels, 3, 3600)).await.unwrap();
+    let asked = up
+        .until("the cluster is asked to shrink", async |up: &Up| {
+            let wl = up.get(WORKLOADS, "team", json::name(&victim)).await;
+            wl["status"]["admission"]["podSetAssignments"][1]["reclaimTargetCount"].as_i64()
+        })
+        .await;
+    assert_eq!(asked, 4, "as many go as are needed");
+    let waits = up.get(JOBS, "team", "high").await;
+    assert!(json::flag(&waits, &["spec", "suspend"]), "nothing is released yet");
+    runs(&up, "a", "8", 7).await;
+
+    // The runtime shrinks in two steps.
+    scale(&up, "a", 6).await;
+    runs(&up, "a", "7", 6).await;
+    assert!(json::flag(&up.get(JOBS, "team", "high").await, &["spec", "suspend"]));
+    scale(&up, "a", 4).await;
+    up.until_shown("the other job runs", async |up: &Up| {
+        let job = up.get(JOBS, "team", "high").await;
+        (job["status"]["active"] == 3).then_some(()).ok_or(job.to_string())
+    })
+    .await;
+    runs(&up, "a", "8", 4).await;
+    let wl = up.get(WORKLOADS, "team", json::name(&victim)).await;
+    assert!(wl["status"]["admission"]["podSetAssignments"][1]["reclaimTargetCount"].is_null(), "{wl}");
+    assert_eq!(condition(&wl, "Evicted").0, "", "it was not evicted");
+    assert!(!json::flag(&up.get(RAY_CLUSTERS, "team", "a").await, &["spec", "suspend"]), "it never stopped");
+}
+
 const TRAINS: Resource = Resource { api_version: "example.com/v1", plural: "trains", kind: "Train" };
 
 /// Kinds of `integrations.externalFrameworks`: their own controllers make the workloads, and what belongs to a queued job of

@@ -421,3 +421,51 @@ fn the_strategy_is_one_of_two() {
         assert_eq!(answer.err().map(|e| e.message.contains(want)), refused.then_some(true), "{value}");
     }
 }
+
+/// Kueue KEP-975, "Job runtime contract".
+#[test]
+fn a_job_is_asked_to_shrink_to_the_least_of_its_group() {
+    let config = |on: bool| Config { partial_preemption: on, ..Config::default() };
+    let mut life = Life::new(&RAY_CLUSTER);
+    let mut floors = |on: bool, groups: &[(i64, i64)]| {
+        let names = ["w", "v"];
+        let own: Vec<_> = groups.iter().zip(names).map(|(_, name)| (name, Some(3), None)).collect();
+        let mut object = elastic(&RAY_CLUSTER, &own);
+        let path = ["metadata", "annotations", plimsoll_api::kueue::PARTIAL_PREEMPTION];
+        json::set(&mut object, &path, json!("true"));
+        for (i, (least, most)) in groups.iter().enumerate() {
+            object["spec"]["workerGroupSpecs"][i]["minReplicas"] = json!(least);
+            object["spec"]["workerGroupSpecs"][i]["maxReplicas"] = json!(most);
+        }
+        life.fixture = Fixture::with_config(config(on));
+        life.fixture.serve(Kind::Custom(CustomKind::RAY_CLUSTER), Some(RAY_CLUSTER.kind.preferred()));
+        life.object = created(&RAY_CLUSTER, &object, config(on));
+        let wl = life.creates();
+        let copied = json::annotation(&wl, plimsoll_api::kueue::PARTIAL_PREEMPTION).is_some();
+        let least = json::list(&wl, &["spec", "podSets"]).iter().map(|p| p["minCount"].as_i64());
+        (copied, least.collect::<Vec<_>>())
+    };
+    assert_eq!(floors(true, &[(1, 9)]), (true, vec![None, Some(1)]));
+    assert_eq!(floors(true, &[(0, 9), (3, 3)]), (true, vec![None, Some(0), None]), "one that keeps its size");
+    assert_eq!(floors(true, &[(0, 9), (1, 9)]), (true, vec![None; 3]), "nobody knows which");
+    assert_eq!(floors(false, &[(1, 9)]), (false, vec![None; 2]));
+
+    // What it is asked for is let go, while more is charged.
+    let mut life = Life::new(&RAY_CLUSTER);
+    life.fixture = Fixture::with_config(config(true));
+    life.fixture.serve(Kind::Custom(CustomKind::RAY_CLUSTER), Some(RAY_CLUSTER.kind.preferred()));
+    life.fixture.put(Kind::Flavor, json!({"metadata": {"name": "f"}, "spec": {"nodeLabels": {"zone": "a"}}}));
+    let first = life.creates();
+    let slice = json::name(&first).to_owned();
+    let mut wl = admitted(&first);
+    life.fixture.put(Kind::Workload, wl.clone());
+    let plan = life.plan();
+    life.object = patched(&life.object, &plan, RAY_CLUSTER.kind.preferred());
+    wl["status"]["admission"]["podSetAssignments"][1]["reclaimTargetCount"] = json!(1);
+    json::set(&mut wl, &["metadata", "resourceVersion"], json!("9"));
+    life.fixture.put(Kind::Workload, wl);
+    for (pod, podset) in [("head-0", "head"), ("w-0", "w"), ("w-1", "w")] {
+        life.pod(pod, podset, &slice);
+    }
+    assert_eq!(life.ungates(), ["head-0", "w-0"]);
+}

@@ -130,6 +130,7 @@ impl Cycle<'_> {
         if fits || (ruled && !hopeless && self.take_configured(need, &mut targets, borrow)) {
             self.fill_back(need, &mut targets, borrow, |_, _, _| true);
             if self.find_what_is_lacking(need, &mut targets, borrow) {
+                self.shrink_targets(need, &mut targets, borrow);
                 return Some(targets);
             }
             self.node_search.lacked = true;
@@ -155,16 +156,23 @@ impl Cycle<'_> {
         })
     }
 
-    /// Sorts each list, then puts those already evicted of all lists before the rest of all lists.
+    /// Sorts each list, then puts those already evicted of all lists before the rest of all lists, and between the two those
+    /// that were asked to shrink.
     fn in_order(&self, need: &PreemptionContext, mut lists: [Vec<Candidate>; 3]) -> Vec<Candidate> {
-        let (mut evicted, mut rest) = (Vec::new(), Vec::new());
+        let (mut evicted, mut shrinking, mut rest) = (Vec::new(), Vec::new(), Vec::new());
         for list in &mut lists {
             self.sort_candidates(list, need.cq);
             for c in list.drain(..) {
                 let gone = self.state.wl(c.id).is_some_and(|w| w.obj.status.is_true(cond::EVICTED));
-                if gone { evicted.push(c) } else { rest.push(c) }
+                let list = match self.state.shrinkable(c.id) {
+                    _ if gone => &mut evicted,
+                    Some(s) if s.asked => &mut shrinking,
+                    _ => &mut rest,
+                };
+                list.push(c);
             }
         }
+        evicted.append(&mut shrinking);
         evicted.append(&mut rest);
         evicted
     }

@@ -67,6 +67,7 @@ impl Cycle<'_> {
             self.node_search.lacked = true;
             return Vec::new();
         }
+        self.shrink_targets(need, &mut targets, true);
         targets
     }
 
