@@ -58,6 +58,8 @@ pub enum Event {
     Kubelets,
     /// The admission check's controller looks at a workload.
     Check(String),
+    /// A job that was asked to shrink has.
+    Shrink(String),
     /// The cluster autoscaler looks at a request.
     Provide(String),
     /// A workload without a job in the cluster ends: its name and the number of its run.
@@ -93,6 +95,7 @@ impl Event {
             | Self::Node(_)
             | Self::Kubelets
             | Self::Check(_)
+            | Self::Shrink(_)
             | Self::Provide(_)
             | Self::Finish(..)
             | Self::Users => None,

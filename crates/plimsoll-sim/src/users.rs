@@ -23,7 +23,7 @@ use crate::scenario::extensions::is_elastic;
 use crate::scenario::objects::{self, NAMESPACE, job_name};
 use crate::scenario::{Form, JobSpec, Operation, Plan, QueueSpec, Settings, Stop};
 use pods::Pods;
-use reading::{asks, is_own, job_size, reserved, workload_of};
+use reading::{asked_to_shrink, asks, is_own, job_size, reserved, workload_of};
 pub use reading::{pod_size, size};
 
 /// CPUs of the largest workload that has to run in the end, whatever its queue.
@@ -294,6 +294,10 @@ impl Users {
             let span = self.runs.get(&name).copied().unwrap_or_default();
             network.agenda.after(span, Event::Finish(name.clone(), self.rounds));
         }
+        if !change.deleted && asked_to_shrink(&change.object).is_some() {
+            let mut rng = self.dice.about(&name).of(self.answered).rng();
+            network.agenda.after(Duration::from_millis(rng.range(5, 3_000)), Event::Shrink(name.clone()));
+        }
         // The controller of the other check is Plimsoll.
         if !self.settings.provisioning
             && !change.deleted
@@ -316,8 +320,28 @@ impl Users {
         self.patch(Kind::Workload, key(name), true, json!({"status": {"conditions": [finished]}}), network);
     }
 
+    /// Other controllers have done what they were asked for.
+    pub fn respond(&mut self, event: &Event, network: &mut Network) {
+        match event {
+            Event::Check(name) => self.check(name, network),
+            Event::Shrink(name) => self.shrink(name, network),
+            Event::Provide(name) => self.provide(name, network),
+            _ => {}
+        }
+    }
+
+    /// The runtime of a job that was asked to shrink has let pods go.
+    fn shrink(&self, name: &str, network: &mut Network) {
+        let Some(workload) = network.api.get(Kind::Workload, NAMESPACE, name) else { return };
+        if let Some(target) = asked_to_shrink(workload) {
+            let mut podsets = list(workload, &["spec", "podSets"]).to_vec();
+            podsets.iter_mut().for_each(|p| p["count"] = json!(target));
+            self.patch(Kind::Workload, key(name), false, json!({"spec": {"podSets": podsets}}), network);
+        }
+    }
+
     /// The check's controller answers.
-    pub fn check(&mut self, name: &str, network: &mut Network) {
+    fn check(&mut self, name: &str, network: &mut Network) {
         self.asked.remove(name);
         self.answered += 1;
         let Some(workload) = network.api.get(Kind::Workload, NAMESPACE, name).filter(|w| asks(w)) else {

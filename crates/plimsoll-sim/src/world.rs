@@ -226,8 +226,7 @@ impl World {
             Event::Kubelet(name) => cluster.look_at_pod(name, network),
             Event::Node(name) => cluster.look_at_node(name, network),
             Event::Kubelets => return (None, cluster.step_kubelets(network)),
-            Event::Check(name) => users.check(name, network),
-            Event::Provide(name) => users.provide(name, network),
+            Event::Check(_) | Event::Shrink(_) | Event::Provide(_) => users.respond(event, network),
             Event::Finish(name, round) => users.finish(name, *round, network),
             Event::Collect => cluster.collect(network),
             Event::Claims => cluster.sync_claims(network),
@@ -287,6 +286,7 @@ impl World {
             | Event::Node(_)
             | Event::Kubelets
             | Event::Check(_)
+            | Event::Shrink(_)
             | Event::Provide(_)
             | Event::Finish(..)
             | Event::Users => return false,

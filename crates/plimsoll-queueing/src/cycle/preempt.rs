@@ -316,7 +316,7 @@ impl Cycle<'_> {
             .map_or(Time(i64::MAX), |c| c.transition);
         let own = self.state.reserved_in(w) == Some(cq);
         let lost = if self.node_search.only_nodes { self.work_lost(w) } else { 0 };
-        let shrinkable = self.state.shrinkable_of(w).filter(|_| w.obj.partial_preemption);
+        let shrinkable = self.state.shrinkable_of(w);
         let leaving = match shrinkable {
             _ if evicted => Leaving::Whole,
             Some(s) if s.asked => Leaving::Part,

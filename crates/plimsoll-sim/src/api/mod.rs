@@ -118,7 +118,17 @@ pub struct Api {
     made: BTreeMap<(Kind, Name), u32>,
     /// What the webhooks know.
     known: ObjectStore,
-    config: Config,
+    config: Settings,
+}
+
+/// The configuration of the webhooks: with the gates of partial scale-up and partial preemption.
+#[derive(Debug)]
+struct Settings(Config);
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self(Config { partial_scale_up: true, partial_preemption: true, ..Config::default() })
+    }
 }
 
 /// Text at a path; empty when there is none.
@@ -280,7 +290,7 @@ impl Api {
     }
 
     const fn env(&self, now: Time) -> Env<'_> {
-        Env { objects: &self.known, config: &self.config, now }
+        Env { objects: &self.known, config: &self.config.0, now }
     }
 
     /// The validating webhook of Workloads, which the process writes itself. What users write is as a scenario draws it.

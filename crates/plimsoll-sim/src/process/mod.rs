@@ -165,8 +165,13 @@ impl Process {
             // Devices count, and nothing covers them.
             ignore_undeclared: settings.devices,
             wait_for_pods_ready: (settings.pods_ready > 0).then(|| pods_ready(&settings)),
-            // Without a policy of a ClusterQueue it changes nothing.
-            gates: Gates { concurrent_admission: true, ..Gates::default() },
+            // Without a policy of a ClusterQueue, or annotations of jobs, they change nothing.
+            gates: Gates {
+                concurrent_admission: true,
+                partial_scale_up: true,
+                partial_preemption: true,
+                ..Gates::default()
+            },
             ..plimsoll_queueing::Config::default()
         };
         let extenders = settings.extender.iter().map(extenders::extender).collect();
@@ -197,6 +202,8 @@ impl Process {
             config: plimsoll_jobs::Config {
                 wait_for_pods_ready: settings.pods_ready > 0,
                 concurrent_admission: true,
+                partial_scale_up: true,
+                partial_preemption: true,
                 ..plimsoll_jobs::Config::default()
             },
             stopping: false,

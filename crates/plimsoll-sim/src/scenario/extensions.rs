@@ -113,6 +113,9 @@ pub fn annotate(s: &JobSpec, metadata: &mut Value) {
     }
     if s.elastic && s.form == Form::Job {
         metadata["annotations"][ELASTIC] = json!("true");
+        if s.partial {
+            metadata["annotations"]["kueue.x-k8s.io/elastic-job-scale-up-strategy"] = json!("partial");
+        }
     }
 }
 

@@ -53,7 +53,18 @@ pub fn add(scenario: &mut Scenario) {
     if rng.chance(150) {
         lasting(scenario, &mut rng);
     }
+    partial(scenario);
     scenario.operations.sort_by_key(|o| o.at);
+}
+
+/// Some jobs grow and shrink in part. The draws are of their own.
+fn partial(scenario: &mut Scenario) {
+    let mut rng = Dice::new(scenario.seed).about("partial").rng();
+    for (_, spec) in submitted(scenario) {
+        let can = spec.elastic
+            || (spec.form == Form::Workload && spec.least.is_some_and(|least| least < spec.pods));
+        spec.partial = can && rng.chance(500);
+    }
 }
 
 /// From some time on every request fails in the same way, until the faults end or before.

@@ -266,6 +266,9 @@ pub struct JobSpec {
     /// Whether it is an elastic Job: it has twice as many completions as pods.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub elastic: bool,
+    /// Whether an elastic Job grows as far as quota allows, and a Workload with a least count shrinks when it is asked to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
     /// What each of its pods claims.
     #[serde(default, skip_serializing_if = "Claims::is_empty")]
     pub claims: Claims,

@@ -298,5 +298,8 @@ pub fn workload(job: usize, s: &JobSpec, settings: &Settings) -> Value {
         },
     });
     annotate(s, &mut workload["metadata"]);
+    if s.partial {
+        workload["metadata"]["annotations"][plimsoll_api::kueue::PARTIAL_PREEMPTION] = json!("true");
+    }
     workload
 }

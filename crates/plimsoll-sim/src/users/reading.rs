@@ -9,6 +9,14 @@ use crate::network::Network;
 use crate::scenario::extensions::is_elastic;
 use crate::scenario::objects;
 
+/// To how many pods a Workload of one podset is asked to shrink, if it has more.
+pub(super) fn asked_to_shrink(workload: &Value) -> Option<i64> {
+    let assigned = list(workload, &["status", "admission", "podSetAssignments"]).first()?;
+    let target = assigned["reclaimTargetCount"].as_i64()?;
+    let count = list(workload, &["spec", "podSets"]).first()?["count"].as_i64()?;
+    (target < count).then_some(target)
+}
+
 /// Requests in CPUs of a pod of this template.
 pub fn pod_size(template: &Value) -> i64 {
     let containers = list(template, &["spec", "containers"]);

@@ -423,18 +423,22 @@ async fn a_ray_cluster_grows_and_shrinks_while_it_runs() {
     assert!(!json::flag(&up.get(RAY_CLUSTERS, "team", "a").await, &["spec", "suspend"]), "it never stopped");
 }
 
+/// A configuration with this gate on, for Jobs and RayClusters.
+fn ray_with_gate(gate: &str) -> Value {
+    json!({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "featureGates": {gate: true},
+        "integrations": {"frameworks": ["batch/job", "ray.io/raycluster"]}})
+}
+
 /// Kueue KEP-12100, "Example: Two-Step Scale Up under Quota Constraints", with a head beside the workers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ray_cluster_grows_as_far_as_quota_allows() {
     let dir = crate::common::directory();
     let file = dir.join("config.yaml");
-    let gates = json!({"ElasticJobsViaWorkloadSlicesWithPartialReplicaScaleUp": true});
-    let config = json!({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "featureGates": gates});
+    let config = ray_with_gate("ElasticJobsViaWorkloadSlicesWithPartialReplicaScaleUp");
     std::fs::write(&file, config.to_string()).unwrap();
     let arguments = ["--speed", "10", "--with", "ray", "--config", &file.to_string_lossy()];
     let up = Up::start_in(dir.clone(), &arguments).await;
-    let quota = |cpus: i64| QUEUE.replace("nominalQuota: 4", &format!("nominalQuota: {cpus}"));
-    up.apply(&quota(8)).await;
+    up.apply(&QUEUE.replace("nominalQuota: 4", "nominalQuota: 8")).await;
     let template = json!({"spec": {"containers": [{"name": "ray", "image": "ray", "command": ["sleep", "infinity"],
         "resources": {"requests": {"cpu": "1"}}}]}});
     let cluster = json!({"apiVersion": RAY_CLUSTERS.api_version, "kind": RAY_CLUSTERS.kind,
@@ -476,7 +480,12 @@ async fn a_ray_cluster_grows_as_far_as_quota_allows() {
     let gated = |p: &&Value| !json::list(p, &["spec", "schedulingGates"]).is_empty();
     let pods = up.list(PODS).await;
     assert_eq!((pods.len(), pods.iter().filter(gated).count()), (13, 5));
-    up.apply(&quota(13)).await;
+    up.until_shown("quota becomes free", async |up| {
+        let mut queue = up.get(CLUSTER_QUEUES, "", "cq").await;
+        queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(13);
+        up.api.replace(CLUSTER_QUEUES, &queue).await.map(drop).map_err(|e| e.to_string())
+    })
+    .await;
     runs(&up, "a", "13", 12).await;
     until(&up, &[[Some(12), Some(7), Some(12)]]).await;
     scale(&up, "a", 8).await;
@@ -490,8 +499,7 @@ async fn a_ray_cluster_grows_as_far_as_quota_allows() {
 async fn a_ray_cluster_shrinks_for_another_job() {
     let dir = crate::common::directory();
     let file = dir.join("config.yaml");
-    let config = json!({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration",
-        "featureGates": {"PartialPreemption": true}});
+    let config = ray_with_gate("PartialPreemption");
     std::fs::write(&file, config.to_string()).unwrap();
     let arguments = ["--speed", "10", "--with", "ray", "--config", &file.to_string_lossy()];
     let up = Up::start_in(dir.clone(), &arguments).await;

@@ -160,16 +160,19 @@ impl Cycle<'_> {
     /// that were asked to shrink.
     fn in_order(&self, need: &PreemptionContext, mut lists: [Vec<Candidate>; 3]) -> Vec<Candidate> {
         let (mut evicted, mut shrinking, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+        let partial = self.state.config.gates.partial_preemption;
         for list in &mut lists {
             self.sort_candidates(list, need.cq);
             for c in list.drain(..) {
                 let gone = self.state.wl(c.id).is_some_and(|w| w.obj.status.is_true(cond::EVICTED));
-                let list = match self.state.shrinkable(c.id) {
-                    _ if gone => &mut evicted,
-                    Some(s) if s.asked => &mut shrinking,
-                    _ => &mut rest,
-                };
-                list.push(c);
+                let asked = || self.state.shrinkable(c.id).is_some_and(|s| s.asked);
+                if gone {
+                    evicted.push(c);
+                } else if partial && asked() {
+                    shrinking.push(c);
+                } else {
+                    rest.push(c);
+                }
             }
         }
         evicted.append(&mut shrinking);

@@ -15,10 +15,11 @@ impl Cycle<'_> {
             let Some(shrinkable) = self.state.shrinkable(t.id) else { continue };
             // What nodes lack is found by whole workloads, and what was asked for stands until it is done.
             let exact = t.lacking == Lacking::Quota && !shrinkable.asked;
-            let (mut fitting, mut too_many) = (None, shrinkable.effective);
-            if !exact || self.fits_with(need, *t, Some(shrinkable.least), borrow) {
-                fitting = Some(shrinkable.least);
-            }
+            let enough = match exact {
+                true => self.fits_with(need, *t, Some(shrinkable.least), borrow),
+                false => shrinkable.asked || !self.state.evicts_whole,
+            };
+            let (mut fitting, mut too_many) = (enough.then_some(shrinkable.least), shrinkable.effective);
             while let Some(fits) = fitting.filter(|fits| exact && too_many - fits > 1) {
                 let middle = fits + (too_many - fits) / 2;
                 if self.fits_with(need, *t, Some(middle), borrow) {
