@@ -173,4 +173,17 @@ impl Env<'_> {
     pub fn is_elastic(&self, object: &Value) -> bool {
         self.config.elastic_jobs && json::annotation(object, names::ELASTIC) == Some("true")
     }
+
+    /// Whether a job may be asked to shrink instead of being preempted: it can while it runs.
+    pub(crate) fn can_shrink(&self, job: &Value) -> bool {
+        self.config.partial_preemption
+            && self.is_elastic(job)
+            && json::annotation(job, plimsoll_api::kueue::PARTIAL_PREEMPTION) == Some("true")
+            && !Self::is_dispatched(job)
+    }
+
+    /// Whether MultiKueue dispatches a job: what its worker admits is decided there.
+    pub(crate) fn is_dispatched(job: &Value) -> bool {
+        job["spec"]["managedBy"] == names::MULTIKUEUE
+    }
 }

@@ -21,7 +21,7 @@ use crate::pod_view::first_slice;
 use crate::store::Kind;
 use crate::{Env, names, pod_view, podset, priority_class, workload};
 
-pub(crate) use partial::{can_be_asked_to_shrink, set_first_floors, validate_strategy};
+pub(crate) use partial::{set_first_floors, validate_strategy};
 
 /// Annotations of admission checks that a pod gets when it is ungated, and that never change afterwards.
 const ONCE: [&str; 2] =

@@ -37,6 +37,15 @@ pub struct ReclaimablePod {
     pub count: i64,
 }
 
+/// A podset of an elastic job that may have fewer pods than it asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScalablePodSet {
+    /// Podset.
+    pub name: String,
+    /// How few, where that is known.
+    pub least: Option<i64>,
+}
+
 /// The workloads of a job.
 #[derive(Debug, Default)]
 pub struct FoundWorkloads {
@@ -135,8 +144,8 @@ pub trait GenericJob {
         json::int(self.object(), &["metadata", "generation"]).unwrap_or(0).to_string()
     }
 
-    /// The podsets of an elastic job that may have fewer pods than they ask for, and how few, where that is known.
-    fn scalable_pod_sets(&self) -> Vec<(String, Option<i64>)> {
+    /// The podsets of an elastic job that may have fewer pods than they ask for.
+    fn scalable_pod_sets(&self) -> Vec<ScalablePodSet> {
         Vec::new()
     }
 

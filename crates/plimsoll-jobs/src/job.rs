@@ -7,7 +7,7 @@ use plimsoll_state::Time;
 use serde_json::{Value, json};
 
 use crate::config::BATCH_JOB;
-use crate::generic_job::{Finished, GenericJob, ReclaimablePod};
+use crate::generic_job::{Finished, GenericJob, ReclaimablePod, ScalablePodSet};
 use crate::integration::Integration;
 use crate::multikueue::default_managed_by;
 use crate::plan::{Plan, event, patch, patch_status};
@@ -198,8 +198,8 @@ impl GenericJob for Job<'_> {
         Some(vec![ReclaimablePod { name: POD_SET.into(), count: parallelism - remaining }])
     }
 
-    fn scalable_pod_sets(&self) -> Vec<(String, Option<i64>)> {
-        vec![(POD_SET.into(), None)]
+    fn scalable_pod_sets(&self) -> Vec<ScalablePodSet> {
+        vec![ScalablePodSet { name: POD_SET.into(), least: None }]
     }
 
     fn pod_sets(&self) -> Vec<Value> {

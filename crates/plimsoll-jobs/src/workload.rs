@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::plan::{Plan, patch_status};
 use crate::store::Kind;
-use crate::{Env, elastic, names};
+use crate::{Env, names};
 
 /// A Workload of a job with these podsets (Kueue `NewWorkload` and `GetWorkloadNameForOwnerWithGVK`): Kueue's name, labels,
 /// finalizer and owner.
@@ -43,8 +43,7 @@ pub fn without_owner(job: &Value, queue_name: &str, pod_sets: &[Value], env: Env
             let ours = [names::GATED_BY, plimsoll_api::kueue::DEPENDS_ON, plimsoll_api::windows::RUN_WINDOW];
             k.starts_with(names::PROVREQ)
                 || ours.contains(&k.as_str())
-                || (k.as_str() == plimsoll_api::kueue::PARTIAL_PREEMPTION
-                    && elastic::can_be_asked_to_shrink(job, env))
+                || (k.as_str() == plimsoll_api::kueue::PARTIAL_PREEMPTION && env.can_shrink(job))
                 || env.config.annotation_keys_to_copy.contains(k)
         })
         .map(|(k, v)| (k.clone(), v.clone()))

@@ -314,6 +314,7 @@ fn held_status(w: &Workload, queue: &str, node: Option<String>, evicted: bool, a
         count: ps.count,
         topology: node.map(|n| TopologyAssignment { levels: vec![HOST.into()], domains: domains(n) }),
         delayed: None,
+        reclaim_target: None,
     };
     WorkloadStatus {
         conditions: conditions.into_iter().map(condition).collect(),

@@ -9,42 +9,30 @@ use plimsoll_api::json;
 use serde_json::{Value, json};
 
 use super::{charged, is_replacement};
-use crate::generic_job::GenericJob;
+use crate::generic_job::{GenericJob, ScalablePodSet};
 use crate::webhook::validation::{ErrorList, annotation_path};
 use crate::{Env, names};
 
 /// Values of the annotation.
 const STRATEGIES: [&str; 2] = ["atomic", "partial"];
 
-/// Whether MultiKueue dispatches a job: what its worker admits is decided there.
-fn runs_elsewhere(object: &Value) -> bool {
-    object["spec"]["managedBy"] == names::MULTIKUEUE
-}
-
 /// The podsets of a job that may get fewer pods than they ask for.
 fn scalable(job: &dyn GenericJob, env: Env<'_>) -> Vec<String> {
     let object = job.object();
     let partial = json::annotation(object, names::SCALE_UP_STRATEGY) == Some("partial");
-    if !env.config.partial_scale_up || !env.is_elastic(object) || !partial || runs_elsewhere(object) {
+    if !env.config.partial_scale_up || !env.is_elastic(object) || !partial || Env::is_dispatched(object) {
         return Vec::new();
     }
-    job.scalable_pod_sets().into_iter().map(|(name, _)| name).collect()
+    job.scalable_pod_sets().into_iter().map(|podset| podset.name).collect()
 }
 
-/// Whether a job may be asked to shrink instead of being preempted: it can while it runs.
-pub(crate) fn can_be_asked_to_shrink(object: &Value, env: Env<'_>) -> bool {
-    env.config.partial_preemption
-        && env.is_elastic(object)
-        && json::annotation(object, plimsoll_api::kueue::PARTIAL_PREEMPTION) == Some("true")
-        && !runs_elsewhere(object)
-}
-
-/// The podset of such a job that shrinks, and how few pods it has at least. None if there are several: of those none is asked.
+/// The podset of a job that may be asked to shrink, and how few pods it has at least. None if there are several: of those none is asked.
 fn shrinking(job: &dyn GenericJob, env: Env<'_>) -> Option<(String, i64)> {
-    if !can_be_asked_to_shrink(job.object(), env) {
+    if !env.can_shrink(job.object()) {
         return None;
     }
-    let mut known = job.scalable_pod_sets().into_iter().filter_map(|(name, least)| Some((name, least?)));
+    let least = |podset: ScalablePodSet| Some((podset.name, podset.least?));
+    let mut known = job.scalable_pod_sets().into_iter().filter_map(least);
     let one = known.next()?;
     known.next().is_none().then_some(one)
 }

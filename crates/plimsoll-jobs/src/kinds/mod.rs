@@ -20,7 +20,7 @@ use plimsoll_api::resource::Resource;
 use serde_json::{Value, json};
 
 use crate::custom_kind::CustomKind;
-use crate::generic_job::{Finished, GenericJob, ReclaimablePod};
+use crate::generic_job::{Finished, GenericJob, ReclaimablePod, ScalablePodSet};
 use crate::integration::Integration;
 use crate::plan::Plan;
 use crate::podset::{self, PodSetInfo, Ranks};
@@ -78,8 +78,8 @@ pub(crate) struct Elastic {
     pub cluster: fn(&Value) -> &str,
     /// Sets the numbers of pods that this cluster asks for by now; whether it has podsets of the job only.
     pub follow: fn(&Value, &Value, &mut [Value]) -> bool,
-    /// The podsets that may have fewer pods than they ask for, and how few.
-    pub scalable: fn(&Value) -> Vec<(String, Option<i64>)>,
+    /// The podsets that may have fewer pods than they ask for.
+    pub scalable: fn(&Value) -> Vec<ScalablePodSet>,
 }
 
 /// Where what was assigned to the podsets is written.
@@ -362,7 +362,7 @@ impl GenericJob for TableJob<'_> {
         self.cluster.as_deref().map_or_else(|| own.to_string(), |cluster| format!("{own}_{}", of(cluster)))
     }
 
-    fn scalable_pod_sets(&self) -> Vec<(String, Option<i64>)> {
+    fn scalable_pod_sets(&self) -> Vec<ScalablePodSet> {
         self.table.elastic.map(|elastic| (elastic.scalable)(self.object)).unwrap_or_default()
     }
 

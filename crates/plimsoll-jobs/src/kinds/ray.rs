@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Elastic, Inject, JobKind, PodTemplate};
 use crate::custom_kind::CustomKind;
-use crate::generic_job::Finished;
+use crate::generic_job::{Finished, ScalablePodSet};
 use crate::key::Key;
 use crate::names;
 use crate::pod_view::has_gate;
@@ -178,11 +178,12 @@ fn follow(object: &Value, at: &ClusterAt, cluster: &Value, pod_sets: &mut [Value
 
 /// The podsets of groups with a least number of workers, of one host each (Kueue KEP-12100): pods are let go one by one, and a
 /// worker of several hosts needs all of its pods. The least number, where there may be more than that.
-fn scalable(object: &Value, at: &ClusterAt) -> Vec<(String, Option<i64>)> {
+fn scalable(object: &Value, at: &ClusterAt) -> Vec<ScalablePodSet> {
     let single = |group: &&Value| json::int(group, &["numOfHosts"]).unwrap_or(1) <= 1;
     let row = |group: &Value| {
         let (least, most) = (group["minReplicas"].as_i64()?, group["maxReplicas"].as_i64());
-        Some((podset_of(group), Some(least).filter(|least| most.is_none_or(|most| *least < most))))
+        let least = Some(least).filter(|least| most.is_none_or(|most| *least < most));
+        Some(ScalablePodSet { name: podset_of(group), least })
     };
     worker_groups(at.spec(object)).iter().filter(single).filter_map(row).collect()
 }

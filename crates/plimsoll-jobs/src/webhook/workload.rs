@@ -60,7 +60,8 @@ fn least_counts(
     let variable = |podsets: &[Value]| podsets.iter().filter(|p| p["minCount"].is_i64()).count();
     let before = old.map_or(0, |old| variable(json::list(old, &["spec", "podSets"])));
     let variable = variable(podsets);
-    if !scales && !(elastic && variable <= before) {
+    let kept = elastic && variable <= before;
+    if !scales && !kept {
         if variable > 1 {
             errors.invalid("spec.podSets", variable, "at most one podSet can use minCount");
         }

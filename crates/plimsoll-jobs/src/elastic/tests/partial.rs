@@ -45,7 +45,7 @@ fn a_slice_that_does_not_fit_gets_what_fits_and_the_rest_later() {
     assert_eq!((w.running("a"), w.charged(), w.pods("a").len()), (7, 7, 10), "{:?}", w.notes);
     assert_eq!(w.sizes("a"), [[10, 5, 7], [10, 7, -1]]);
     let uid = json::uid(&w.server[&(Kind::Job, "a".into())]).to_owned();
-    let named = |part: &str| plimsoll_api::kueue::workload_name_with("Job", "batch", "a", &uid, part);
+    let named = |part: &str| plimsoll_api::kueue::WorkloadNames::Long.with("Job", "batch", "a", &uid, part);
     let of_job: Vec<&str> = w.workloads("a").iter().map(|s| json::name(s)).collect();
     assert_eq!(of_job.len(), 3);
     let generation = json::int(&w.server[&(Kind::Job, "a".into())], &["metadata", "generation"]).unwrap();
