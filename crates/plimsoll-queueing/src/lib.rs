@@ -28,8 +28,6 @@ mod concurrent_admission;
 pub mod cond;
 mod conditions;
 mod config;
-#[cfg(test)]
-mod configurable_preemption_tests;
 mod cycle;
 mod dependencies;
 mod dra;
@@ -50,8 +48,6 @@ mod pending;
 mod phase;
 mod pod_sets;
 mod policy;
-#[cfg(test)]
-mod policy_tests;
 mod preemption_gates;
 mod preemption_rounds;
 #[cfg(test)]

@@ -183,3 +183,6 @@ impl Queueing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

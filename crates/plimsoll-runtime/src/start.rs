@@ -101,6 +101,21 @@ impl Settings {
         self.roles.placement || self.roles.queueing && self.queueing.gates.topology
     }
 
+    /// Whether rules of PreemptionConfigs count.
+    const fn reads_preemption_configs(&self) -> bool {
+        self.roles.queueing && self.queueing.gates.configurable_preemptions
+    }
+
+    /// What is watched.
+    fn watched(&self) -> Vec<Resource> {
+        let gangs = self.place.profiles.iter().any(|p| p.plugins.schedules_pod_groups());
+        let mut resources = ingest::resources(self.roles, gangs, self.watches_nodes(), &self.jobs);
+        if self.reads_preemption_configs() {
+            resources.push(crate::api::PREEMPTION_CONFIGS);
+        }
+        resources
+    }
+
     fn engine(&self) -> EngineConfig {
         let selector = Arc::new(plimsoll_api::device_cel::CelSelector::default());
         let place = || plimsoll_scheduler::Config {
@@ -289,12 +304,7 @@ impl Runtime {
     pub fn start(api: &Api, settings: &Settings, cache: Cache, claim: &Claim) -> std::io::Result<Self> {
         let roles = settings.roles;
         let nodes = settings.watches_nodes();
-        let gangs = settings.place.profiles.iter().any(|p| p.plugins.schedules_pod_groups());
-        let mut resources = ingest::resources(roles, gangs, nodes, &settings.jobs);
-        let preemption_configs = roles.queueing && settings.queueing.gates.configurable_preemptions;
-        if preemption_configs {
-            resources.push(crate::api::PREEMPTION_CONFIGS);
-        }
+        let resources = settings.watched();
         let stop = CancellationToken::new();
         let supervisor = Supervisor::new(stop.clone());
         let engine = settings.engine();
@@ -323,7 +333,7 @@ impl Runtime {
             health: health.clone(),
             groups: Groups::new(api.clone()),
             custom_labels: settings.queueing.custom_labels.as_slice().into(),
-            preemption_configs,
+            preemption_configs: settings.reads_preemption_configs(),
         };
         let given = watch_all(&api, resources, &sinks, &supervisor, &stop);
         if roles.queueing {

@@ -171,7 +171,7 @@ pub fn cluster_queue(object: &Value) -> Outcome<ClusterQueue> {
         fair_weight_nano: weight(object)?,
         concurrent_admission: variants::flavor_migration(&spec["concurrentAdmissionPolicy"]),
         admission_fair_sharing: spec["admissionScope"]["admissionMode"] == "UsageBasedAdmissionFairSharing",
-        preemption_config: text(&object["metadata"]["annotations"], super::PREEMPTION_CONFIG),
+        preemption_config: text(&object["metadata"]["annotations"], PREEMPTION_CONFIG),
         labels: strings(&object["metadata"]["labels"]),
         metric_labels: Vec::new(),
         deleting: deleting(object),
@@ -263,6 +263,8 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
     })
 }
 
+/// Annotation of ClusterQueues that names a PreemptionConfig (Kueue `PreemptionConfigNameAnnotation`).
+pub const PREEMPTION_CONFIG: &str = "kueue.x-k8s.io/preemption-config-name";
 /// Annotation that raises or lowers the priority of a workload (Kueue KEP-7990).
 pub const PRIORITY_BOOST: &str = "kueue.x-k8s.io/priority-boost";
 /// Annotation of workloads that may be asked to shrink instead of being preempted (Kueue KEP-975), with the value `true`.

@@ -14,8 +14,8 @@ mod status;
 pub mod variants;
 
 pub use decode::{
-    PARTIAL_PREEMPTION, PRIORITY_BOOST, REPLACEMENT_FOR, cluster_queue, cohort, local_queue,
-    topology_assignment, workload,
+    PARTIAL_PREEMPTION, PREEMPTION_CONFIG, PRIORITY_BOOST, REPLACEMENT_FOR, cluster_queue, cohort,
+    local_queue, topology_assignment, workload,
 };
 pub(crate) use depends::is_name;
 pub use depends::{DEPENDS_ON, depends_on};
@@ -23,7 +23,7 @@ pub use dispatcher::{AccessProvider, Dispatcher};
 pub use events::{add_metric_labels, add_workload_labels, delete_event, upsert_event};
 pub use flavor::resource_flavor;
 pub use names::{WorkloadNames, limited_name, role_hash};
-pub use preemption_config::{PREEMPTION_CONFIG, preemption_config};
+pub use preemption_config::preemption_config;
 pub use quota_release::{QuotaRelease, QuotaReleaseStrategy};
 pub use status::{
     admission, admits_unready, amount, cluster_queue_status, contradicts_admission, local_queue_status,

@@ -10,9 +10,6 @@ use serde_json::Value;
 use super::decode::{int32, list, name, text};
 use crate::convert::{ConvertError, label_selector_from_value};
 
-/// Annotation of ClusterQueues that names a PreemptionConfig (Kueue `PreemptionConfigNameAnnotation`).
-pub const PREEMPTION_CONFIG: &str = "kueue.x-k8s.io/preemption-config-name";
-
 /// A PreemptionConfig. What can't be understood in a rule is kept as an error of that rule ([`PreemptionConfig::problems`]).
 ///
 /// # Errors

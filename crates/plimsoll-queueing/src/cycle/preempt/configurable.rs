@@ -199,3 +199,6 @@ impl Cycle<'_> {
             || (!need.tas.is_empty() && wl.total_requests().iter().any(|t| !t.places.is_empty()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,8 @@
 //! Rules about workloads decide with Kueue's.
 
-use super::*;
 use crate::testing::outside::{Outside, queue};
 use crate::testing::{self as engine, Engine};
+use crate::*;
 use plimsoll_state::time::Time;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,9 +4,9 @@ mod properties;
 
 use std::collections::BTreeMap;
 
-use super::*;
 use crate::testing::outside::{Outside, cluster_queue, workload};
 use crate::testing::{self as engine, Engine};
+use crate::*;
 use plimsoll_state::ObjectEvent;
 use plimsoll_state::model::{LabelSelector, Node, Operator, Requirement};
 use plimsoll_state::time::Time;
@@ -324,7 +324,7 @@ fn held_status(w: &Workload, queue: &str, node: Option<String>, evicted: bool, a
 }
 
 fn cases() -> Vec<(String, Case)> {
-    let text = include_str!("configurable_preemption_tests/cases.txt");
+    let text = include_str!("tests/cases.txt");
     let mut out: Vec<(String, Case)> = Vec::new();
     for line in text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
         match (line.strip_prefix("case "), out.last_mut()) {

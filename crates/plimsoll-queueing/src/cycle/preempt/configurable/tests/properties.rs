@@ -23,13 +23,15 @@ struct Job {
     since: i64,
 }
 
+/// Comparison, fallback, minimum, maximum.
+type Size = (Option<usize>, Option<i32>, Option<i32>, Option<i32>);
+
 #[derive(Clone, Debug)]
 struct Selector {
     scope: usize,
     tier: Option<u8>,
     team: Option<u8>,
-    /// Comparison, fallback, minimum, maximum.
-    size: Option<(Option<usize>, Option<i32>, Option<i32>, Option<i32>)>,
+    size: Option<Size>,
     /// Boosted, comparison.
     priority: Option<(bool, usize)>,
 }
@@ -116,7 +118,7 @@ impl Cluster {
         let compare = |how: usize, a: i64, b: i64| [a < b, a > b, a <= b, a >= b][how];
         // A size of 3 is written as a word.
         let size = |j: &Job, fallback: Option<i32>| j.size.filter(|s| *s < 3).map(i32::from).or(fallback);
-        let of_size = |(how, fallback, min, max): (Option<usize>, Option<i32>, Option<i32>, Option<i32>)| {
+        let of_size = |(how, fallback, min, max): Size| {
             let (Some(v), own) = (size(j, fallback), size(&self.wanted, fallback)) else { return false };
             let against = |how| own.is_some_and(|own| compare(how, i64::from(v), i64::from(own)));
             min.is_none_or(|m| v >= m) && max.is_none_or(|m| v <= m) && how.is_none_or(against)
