@@ -101,6 +101,11 @@ impl Settings {
         self.roles.placement || self.roles.queueing && self.queueing.gates.topology
     }
 
+    /// Whether the plugins of a profile look at PodGroups.
+    fn schedules_gangs(&self) -> bool {
+        self.place.profiles.iter().any(|p| p.plugins.schedules_pod_groups())
+    }
+
     /// Whether rules of PreemptionConfigs count.
     const fn reads_preemption_configs(&self) -> bool {
         self.roles.queueing && self.queueing.gates.configurable_preemptions
@@ -108,8 +113,8 @@ impl Settings {
 
     /// What is watched.
     fn watched(&self) -> Vec<Resource> {
-        let gangs = self.place.profiles.iter().any(|p| p.plugins.schedules_pod_groups());
-        let mut resources = ingest::resources(self.roles, gangs, self.watches_nodes(), &self.jobs);
+        let mut resources =
+            ingest::resources(self.roles, self.schedules_gangs(), self.watches_nodes(), &self.jobs);
         if self.reads_preemption_configs() {
             resources.push(crate::api::PREEMPTION_CONFIGS);
         }
@@ -361,7 +366,7 @@ impl Runtime {
         // It owes answers to the engine.
         supervisor.spawn_vital("the executor", execute::run(writing, actions, stop.clone()));
         let reloads = Reloads::of(&settings.plugins);
-        follow_plugins(settings, gangs, (&inbox, &recorder), &reloads, (&supervisor, &stop));
+        follow_plugins(settings, (&inbox, &recorder), &reloads, (&supervisor, &stop));
         let jobs = JobMetrics::default();
         if roles.queueing {
             let api = api.limited(&limit(settings.queueing_client));
@@ -467,12 +472,11 @@ fn taking_over(
 /// Follows the files that plugins come from, as far as the roles use them.
 fn follow_plugins(
     settings: &Settings,
-    gangs: bool,
     (inbox, recorder): (&driver::Inbox, &Recorder),
     reloads: &Reloads,
     (supervisor, stop): (&Supervisor, &CancellationToken),
 ) {
-    let roles = settings.roles;
+    let (roles, gangs) = (settings.roles, settings.schedules_gangs());
     for source in settings.plugins.clone() {
         let (inbox, recorder, reloads) = (inbox.clone(), recorder.clone(), reloads.clone());
         let stop = stop.clone();
