@@ -455,26 +455,6 @@ impl Queueing {
         self.workloads.get_mut(id)
     }
 
-    /// The number of a ClusterQueue's name, a new one if it was never seen.
-    pub(crate) fn cq_slot(&mut self, name: &str) -> ClusterQueueId {
-        if let Some(id) = self.cluster_queues.find(name) {
-            return id;
-        }
-        let row = ClusterQueueState { name: name.to_owned(), ..ClusterQueueState::default() };
-        self.cluster_queues.insert(name.to_owned(), row)
-    }
-
-    /// The number of a LocalQueue, a new one if it was never seen.
-    pub(crate) fn lq_slot(&mut self, namespace: &str, name: &str) -> LocalQueueId {
-        let key = (namespace.to_owned(), name.to_owned());
-        if let Some(id) = self.local_queues.find(&key) {
-            return id;
-        }
-        let row =
-            LocalQueueState { namespace: key.0.clone(), name: key.1.clone(), ..LocalQueueState::default() };
-        self.local_queues.insert(key, row)
-    }
-
     /// The share of a node of the tree with its present usage.
     pub(crate) fn share(&self, n: NodeId) -> Share {
         self.strategies.share.share(&self.tree, n)

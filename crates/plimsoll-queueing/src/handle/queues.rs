@@ -10,10 +10,31 @@ use crate::ids::{ClusterQueueId, FlavorId, LocalQueueId};
 use crate::model::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor, StopPolicy};
 use crate::quota::Charged;
 use crate::rules::{Group, Rules};
+use crate::state::{ClusterQueueState, LocalQueueState};
 use plimsoll_state::model::StringMap;
 use plimsoll_state::time::Time;
 
 impl Queueing {
+    /// The number of a ClusterQueue's name, a new one if it was never seen.
+    pub(crate) fn cq_slot(&mut self, name: &str) -> ClusterQueueId {
+        if let Some(id) = self.cluster_queues.find(name) {
+            return id;
+        }
+        let row = ClusterQueueState { name: name.to_owned(), ..ClusterQueueState::default() };
+        self.cluster_queues.insert(name.to_owned(), row)
+    }
+
+    /// The number of a LocalQueue, a new one if it was never seen.
+    pub(crate) fn lq_slot(&mut self, namespace: &str, name: &str) -> LocalQueueId {
+        let key = (namespace.to_owned(), name.to_owned());
+        if let Some(id) = self.local_queues.find(&key) {
+            return id;
+        }
+        let row =
+            LocalQueueState { namespace: key.0.clone(), name: key.1.clone(), ..LocalQueueState::default() };
+        self.local_queues.insert(key, row)
+    }
+
     pub(super) fn rebuild_soon(&mut self) {
         self.tree_dirty = true;
         self.due.everywhere();

@@ -74,9 +74,9 @@ pub async fn ensure(
     // Without conversion a client of the old version would be misunderstood: that comes first.
     let conversion = json!({"strategy": "Webhook", "webhook": {
         "clientConfig": client(reach, CONVERT, bundle), "conversionReviewVersions": ["v1"]}});
-    let kueues =
-        plimsoll_api::crds::MANIFESTS.iter().filter(|(_, text)| text.contains("group: kueue.x-k8s.io"));
-    for (file, _) in kueues {
+    // A kind with one version has nothing to convert.
+    let has_old = |text: &str| text.contains("group: kueue.x-k8s.io") && text.contains("- name: v1beta1");
+    for (file, _) in plimsoll_api::crds::MANIFESTS.iter().filter(|(_, text)| has_old(text)) {
         let plural = file.trim_end_matches(".yaml");
         convert(api, &format!("{plural}.kueue.x-k8s.io"), &conversion).await?;
     }
