@@ -20,6 +20,10 @@ impl Reducer {
     /// Counts of the workload; `None` when no podset may shrink. `replaced`: what the slice before it holds.
     pub(crate) fn new(q: &Queueing, id: WorkloadId, replaced: Option<&[PodSetResources]>) -> Option<Self> {
         let wl = &q.wl(id)?.obj;
+        // Most workloads have no least counts, and each that does not fit comes here.
+        if !wl.pod_sets.iter().any(|p| p.min_count.is_some_and(|least| least < p.count)) {
+            return None;
+        }
         let bounds: Vec<(i32, Option<i32>)> = wl.pod_sets.iter().map(|p| (p.count, p.min_count)).collect();
         let held = replaced.map(|list| list.iter().map(|total| total.count).collect());
         Self::with(&bounds, held, wl.replaces.is_some())
