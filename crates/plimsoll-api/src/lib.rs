@@ -17,6 +17,7 @@ pub mod quantity;
 pub mod request;
 pub mod resource;
 pub mod roles;
+pub mod shards;
 pub mod timestamp;
 pub mod watch;
 pub mod webhooks;

@@ -39,6 +39,7 @@ pub mod provisioning;
 pub mod reconciler;
 mod retention;
 mod serving;
+pub mod shards;
 pub mod store;
 mod topology_ungater;
 pub mod webhook;

@@ -182,6 +182,8 @@ pub struct ClusterQueue {
     pub preemption_config: String,
     /// Labels of the object.
     pub labels: StringMap,
+    /// Labels of several shards in its tree of cohorts, and objects that have them; empty: it belongs to the shard of this process.
+    pub shard_conflict: String,
     /// Whether deletion has been asked for.
     pub deleting: bool,
 }

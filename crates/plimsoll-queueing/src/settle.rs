@@ -286,6 +286,12 @@ impl Queueing {
             return Some(("Terminating", "Can't admit new workloads; clusterQueue is terminating".into()));
         }
         let mut found: Vec<(&'static str, String)> = Vec::new();
+        if !spec.shard_conflict.is_empty() {
+            found.push((
+                "ShardConflict",
+                format!("its tree belongs to several shards: {}", spec.shard_conflict),
+            ));
+        }
         if spec.stop_policy != StopPolicy::None {
             found.push(("Stopped", "is stopped".into()));
         }

@@ -23,6 +23,7 @@ use crate::driver::Inbox;
 use crate::event_recorder::Recorder;
 use crate::extender::Extenders;
 use crate::flow::Flow;
+use crate::shard::Shard;
 use crate::status::Statuses;
 use crate::throttle::{Decision, Permit, Throttle};
 use crate::{clock, decisions, journey};
@@ -32,6 +33,8 @@ const CONCURRENCY: usize = 256;
 
 /// Why nothing is written.
 const FOLLOWS: &str = "this process does not lead";
+/// The same, of one object.
+const ELSEWHERE: &str = "it belongs to another shard";
 
 /// What an action needs.
 #[derive(Clone, Debug)]
@@ -58,6 +61,8 @@ pub struct Context {
     pub throttle: Throttle,
     /// How much of each group of writes may begin.
     pub limits: [Limit; Group::ALL.len()],
+    /// The shard of this process; `None`: it has the whole cluster.
+    pub shard: Option<Shard>,
 }
 
 /// Carries out batches until stopped.
@@ -226,6 +231,9 @@ fn pass_on(action: &Action, context: &Context) {
                 context.recorder.record(event);
             }
         }
+        // Each shard's engine has one, for its own queues.
+        Action::Queueing(QueueAction::RunWindowStatus(..))
+            if context.shard.as_ref().is_some_and(|shard| !shard.is_default()) => {}
         Action::Queueing(status) => context.statuses.put(status),
         Action::Scheduler(_) => {}
     }
@@ -234,6 +242,11 @@ fn pass_on(action: &Action, context: &Context) {
 async fn carry_out(action: Action, context: &Context, turn: Option<Turn>) {
     if !context.claim.held() {
         return refuse(&action, context, FOLLOWS);
+    }
+    // Until it has ended, the object stays with this shard.
+    let under_way = context.shard.as_ref().map(|shard| shard.begin(&action, &context.cache));
+    if matches!(under_way, Some(None)) {
+        return refuse(&action, context, ELSEWHERE);
     }
     if let Action::Scheduler(SchedulerAction::Extend { pod, extender, call, what }) = &action {
         drop(turn);

@@ -1,8 +1,12 @@
 //! From watches to the engine, the cache and the job integrations.
 
+mod resources;
+mod turn;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use plimsoll_api::convert::ConvertError;
 use plimsoll_api::json;
 use plimsoll_api::watch::Meta;
 use plimsoll_client::discovery::Groups;
@@ -11,7 +15,7 @@ use plimsoll_client::reflector::{Delta, Memory, Reflector};
 use plimsoll_client::{fault, optional};
 use plimsoll_engine::Event;
 use plimsoll_jobs::{
-    Config, CustomKind, Key, affected, affected_by_deletion, affected_by_unreachable_node, provisioning,
+    CustomKind, Key, affected, affected_by_deletion, affected_by_unreachable_node, provisioning,
 };
 use plimsoll_queueing::CustomLabel;
 use plimsoll_state::{ClusterObjectKey, ClusterObjectKind, ObjectEvent};
@@ -24,8 +28,13 @@ use crate::driver::Inbox;
 use crate::jobs::control::Queue;
 use crate::multikueue;
 use crate::roles::Roles;
+use crate::shard::Shard;
 use crate::synced::Synced;
 use crate::whole;
+
+pub use resources::resources;
+use resources::{REQUIRED, recovers};
+use turn::Turn;
 
 /// Where everything goes that a watch tells.
 #[derive(Clone, Debug)]
@@ -54,86 +63,9 @@ pub struct Sinks {
     pub custom_labels: Arc<[CustomLabel]>,
     /// Whether rules of PreemptionConfigs read labels of workloads.
     pub preemption_configs: bool,
+    /// The shard of this process; `None`: it has the whole cluster.
+    pub shard: Option<Shard>,
 }
-
-/// What is watched for these roles; PodGroups only for profiles that schedule gangs, `nodes` also for topologies, jobs of
-/// kinds that CustomResourceDefinitions add as `jobs` has their frameworks, nodes for its failure recovery too. A resource that the cluster does not serve
-/// according to its discovery counts as empty.
-pub fn resources(roles: Roles, gangs: bool, nodes: bool, jobs: &Config) -> Vec<Resource> {
-    let mut all = vec![api::NAMESPACES, api::PODS];
-    if nodes || recovers(roles, jobs) {
-        all.push(api::NODES);
-    }
-    if roles.placement {
-        all.extend([
-            api::SERVICES,
-            api::REPLICATION_CONTROLLERS,
-            api::REPLICA_SETS,
-            api::STATEFUL_SETS,
-            api::BUDGETS,
-            api::VOLUMES,
-            api::VOLUME_CLAIMS,
-            api::STORAGE_CLASSES,
-            api::CSI_NODES,
-            api::CSI_DRIVERS,
-            api::CSI_CAPACITIES,
-            api::ATTACHMENTS,
-            api::DEVICE_CLAIMS,
-            api::DEVICE_SLICES,
-            api::DEVICE_CLASSES,
-        ]);
-    }
-    if roles.placement && gangs {
-        all.push(api::POD_GROUPS);
-    }
-    if roles.queueing {
-        all.extend([
-            api::JOBS,
-            api::PRIORITY_CLASSES,
-            api::LIMIT_RANGES,
-            api::RUNTIME_CLASSES,
-            api::WORKLOADS,
-            api::CLUSTER_QUEUES,
-            api::LOCAL_QUEUES,
-            api::COHORTS,
-            api::FLAVORS,
-            api::WORKLOAD_PRIORITY_CLASSES,
-            api::ADMISSION_CHECKS,
-            api::PROVISIONING_CONFIGS,
-            api::PROVISIONING_REQUESTS,
-            api::POD_TEMPLATES,
-            api::MULTIKUEUE_CONFIGS,
-            api::MULTIKUEUE_CLUSTERS,
-            api::TOPOLOGIES,
-            api::RUN_WINDOWS,
-            api::JOB_KINDS,
-            api::CLAIM_TEMPLATES,
-        ]);
-        let custom = CustomKind::all().filter(|kind| jobs.has_framework(kind.framework()));
-        all.extend(custom.map(CustomKind::preferred));
-        if !roles.placement {
-            all.extend([api::DEVICE_SLICES, api::DEVICE_CLASSES, api::STATEFUL_SETS]);
-        }
-    }
-    all
-}
-
-/// Whether pods are deleted from unreachable nodes.
-const fn recovers(roles: Roles, jobs: &Config) -> bool {
-    roles.queueing && jobs.failure_recovery
-}
-
-/// Resources without which nothing can be decided.
-const REQUIRED: [Resource; 8] = [
-    api::PODS,
-    api::NODES,
-    api::NAMESPACES,
-    api::JOBS,
-    api::WORKLOADS,
-    api::CLUSTER_QUEUES,
-    api::LOCAL_QUEUES,
-    api::FLAVORS,
-];
 
 /// Follows all objects of a resource in JSON, without a report of its health.
 pub fn reflector(api: Api, resource: Resource) -> Reflector {
@@ -169,12 +101,13 @@ pub struct Follower {
 impl Follower {
     /// Follows `resource` for these sinks.
     pub fn new(api: Api, resource: Resource, sinks: Sinks) -> Self {
+        let of_shard = sinks.shard.as_ref().and_then(|shard| shard.selector(resource));
         let selector = if resource == api::POD_TEMPLATES { OURS } else { "" };
         let tracker = sinks.health.track(resource);
         // Queueing reads whole pods.
         let lean = resource == api::NODES || (resource == api::PODS && !sinks.roles.queueing);
         let encoding = if lean { Encoding::Protobuf } else { Encoding::Json };
-        let selector = selector.into();
+        let selector = of_shard.map_or_else(|| selector.into(), Into::into);
         let reflector = Reflector { selector, encoding, tracker, ..reflector(api, resource) };
         Self { reflector, versions: versions(resource), sinks, listed: Arc::default() }
     }
@@ -265,6 +198,9 @@ impl Sinks {
     /// A resource is listed, perhaps not for the first time.
     fn listed(&self, before: &AtomicBool) {
         if !before.swap(true, Ordering::AcqRel) {
+            if let Some(mut turn) = self.turn() {
+                turn.listed();
+            }
             self.inbox.synced();
             self.synced.one();
         }
@@ -287,10 +223,10 @@ impl Sinks {
         }
         if self.roles.placement {
             match plimsoll_api::convert::cluster_object(resource.kind, bytes) {
-                Ok(Some(object)) => {
+                Ok(Some(object)) if self.shard.as_ref().is_none_or(|shard| shard.sees(&object)) => {
                     self.inbox.send(Event::Object(ObjectEvent::ObjectUpsert(Box::new(object))));
                 }
-                Ok(None) => {}
+                Ok(_) => {}
                 Err(e) => left_out(resource, meta, &e),
             }
         }
@@ -308,11 +244,40 @@ impl Sinks {
         // Items of lists come without kind and version.
         json::set(&mut object, &["apiVersion"], resource.api_version.into());
         json::set(&mut object, &["kind"], resource.kind.into());
-        let mut event = plimsoll_api::kueue::upsert_event(&object);
-        if let Ok(Some(event)) = &mut event {
-            plimsoll_api::kueue::add_metric_labels(event, &object, &self.custom_labels);
+        let event = self.event_of(&object);
+        // The cache first: the engine's answer and the enqueued keys read it.
+        let kind = self.cache.kind_of(resource);
+        let mut turn = self.turn();
+        if let Some(kind) = kind {
+            self.cache.put(kind, object.clone());
+        }
+        match (event, &mut turn) {
+            (Ok(Some(event)), Some(turn)) => turn.upsert(event, &object),
+            (Ok(Some(event)), None) => self.inbox.send(Event::Queueing(event)),
+            (Ok(None), _) => {}
+            (Err(e), _) => left_out(resource, meta, &e),
+        }
+        drop(turn);
+        if let Some(kind) = kind {
+            self.touched(kind, &object);
+        }
+    }
+
+    /// The right to change the cache and to tell the engine, where only a part of the cluster is told.
+    fn turn(&self) -> Option<Turn<'_>> {
+        self.shard.as_ref().map(|shard| Turn::new(shard, self))
+    }
+
+    /// What tells queueing of an object.
+    ///
+    /// # Errors
+    /// When the object has a value that can't be understood.
+    pub fn event_of(&self, object: &Value) -> Result<Option<plimsoll_queueing::Event>, ConvertError> {
+        let mut event = plimsoll_api::kueue::upsert_event(object)?;
+        if let Some(event) = &mut event {
+            plimsoll_api::kueue::add_metric_labels(event, object, &self.custom_labels);
             if self.preemption_configs {
-                plimsoll_api::kueue::add_workload_labels(event, &object);
+                plimsoll_api::kueue::add_workload_labels(event, object);
             }
             if let plimsoll_queueing::Event::PreemptionConfigUpsert(config) = event {
                 for problem in config.problems() {
@@ -323,25 +288,20 @@ impl Sinks {
                 }
             }
         }
-        // The cache first: the engine's answer and the enqueued keys read it.
-        let kind = self.cache.kind_of(resource);
-        if let Some(kind) = kind {
-            self.cache.put(kind, object.clone());
-        }
-        match event {
-            Ok(Some(event)) => self.inbox.send(Event::Queueing(event)),
-            Ok(None) => {}
-            Err(e) => left_out(resource, meta, &e),
-        }
-        if let Some(kind) = kind {
-            self.touched(kind, &object);
-        }
+        Ok(event)
+    }
+
+    /// Whether MultiKueue, which is about the whole cluster, runs here.
+    fn dispatches(&self) -> bool {
+        self.shard.as_ref().is_none_or(Shard::is_default)
     }
 
     /// Queues what a changed object concerns.
     fn touched(&self, kind: Kind, object: &Value) {
         let keys = self.cache.objects(|objects| {
-            self.multikueue.changed(kind, object, objects);
+            if self.dispatches() {
+                self.multikueue.changed(kind, object, objects);
+            }
             affected(kind, object, objects)
         });
         keys.iter().for_each(|key| self.queue.add(key));
@@ -350,7 +310,7 @@ impl Sinks {
     /// Queues what a deleted object concerns; `old` is its last seen state.
     fn gone(&self, kind: Kind, uid: &str, old: Option<&Value>) {
         let keys = self.cache.objects(|objects| {
-            if let Some(old) = old {
+            if let Some(old) = old.filter(|_| self.dispatches()) {
                 self.multikueue.changed(kind, old, objects);
             }
             affected_by_deletion(kind, uid, old, objects)
@@ -363,22 +323,37 @@ impl Sinks {
             Ok(node) => node,
             Err(e) => return left_out(api::NODES, meta, &e),
         };
-        if recovers(self.roles, self.cache.config()) {
-            let unreachable = node.taints.iter().any(|t| t.key == UNREACHABLE);
-            if self.cache.node_seen(&node.name, unreachable) {
-                let keys = self.cache.objects(|objects| affected_by_unreachable_node(objects, &node.name));
-                keys.iter().for_each(|key| self.queue.add(key));
-            }
-        }
         if self.nodes {
             node.encoded = self.whole.then(|| whole::encoded("Node", bytes)).flatten();
-            self.inbox.send(Event::Object(ObjectEvent::NodeUpsert(Box::new(node))));
+        }
+        let (name, unreachable) = (node.name.clone(), node.taints.iter().any(|t| t.key == UNREACHABLE));
+        let mine = match self.turn() {
+            Some(mut turn) => turn.node(node, &meta.resource_version),
+            None => {
+                if self.nodes {
+                    self.inbox.send(Event::Object(ObjectEvent::NodeUpsert(Box::new(node))));
+                }
+                true
+            }
+        };
+        if mine && recovers(self.roles, self.cache.config()) {
+            self.node_seen(&name, unreachable);
+        } else if !mine {
+            self.cache.node_gone(&name);
+        }
+    }
+
+    fn node_seen(&self, node: &str, unreachable: bool) {
+        if self.cache.node_seen(node, unreachable) {
+            let keys = self.cache.objects(|objects| affected_by_unreachable_node(objects, node));
+            keys.iter().for_each(|key| self.queue.add(key));
         }
     }
 
     fn pod(&self, meta: &Meta<'_>, bytes: &[u8]) {
         let kueue = self.roles.queueing && mentions_kueue(bytes);
         let object = kueue.then(|| serde_json::from_slice::<Value>(bytes).ok()).flatten();
+        let mut turn = self.turn();
         // The cache first: when the pod is bound, the trace of its workload looks there.
         if let Some(object) = &object {
             self.cache.put(Kind::Pod, object.clone());
@@ -387,27 +362,39 @@ impl Sinks {
             match plimsoll_api::convert::pod(bytes) {
                 Ok(mut pod) => {
                     pod.encoded = self.whole.then(|| whole::encoded("Pod", bytes)).flatten();
-                    self.inbox.send(Event::Object(ObjectEvent::PodUpsert(Box::new(pod))));
+                    match &mut turn {
+                        Some(turn) => turn.pod(pod),
+                        None => self.inbox.send(Event::Object(ObjectEvent::PodUpsert(Box::new(pod)))),
+                    }
                 }
                 Err(e) => left_out(api::PODS, meta, &e),
             }
         }
+        drop(turn);
         if let Some(object) = &object {
             self.touched(Kind::Pod, object);
         }
     }
 
     fn delete(&self, resource: Resource, namespace: &str, name: &str, uid: &str) {
+        let mut turn = self.turn();
         if resource == api::PODS {
-            if self.nodes {
-                self.inbox.send(Event::Object(ObjectEvent::PodDelete(uid.to_owned())));
+            match &mut turn {
+                Some(turn) => turn.pod_gone(uid),
+                None if self.nodes => {
+                    self.inbox.send(Event::Object(ObjectEvent::PodDelete(uid.to_owned())));
+                }
+                None => {}
             }
             let old = self.cache.remove(Kind::Pod, namespace, name, uid);
+            drop(turn);
             return self.gone(Kind::Pod, uid, old.as_deref());
         }
         if resource == api::NODES {
             self.cache.node_gone(name);
-            if self.nodes {
+            if let Some(turn) = &mut turn {
+                turn.node_gone(name);
+            } else if self.nodes {
                 self.inbox.send(Event::Object(ObjectEvent::NodeDelete(name.to_owned())));
             }
             return;
@@ -424,8 +411,12 @@ impl Sinks {
         let kind = self.cache.kind_of(resource);
         let old = kind.and_then(|kind| self.cache.remove(kind, namespace, name, uid));
         if let Some(event) = plimsoll_api::kueue::delete_event(resource.kind, namespace, name) {
-            self.inbox.send(Event::Queueing(event));
+            match &mut turn {
+                Some(turn) => turn.delete(event),
+                None => self.inbox.send(Event::Queueing(event)),
+            }
         }
+        drop(turn);
         if let Some(kind) = kind {
             self.gone(kind, uid, old.as_deref());
         }

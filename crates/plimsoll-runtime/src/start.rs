@@ -5,15 +5,11 @@ use std::time::Duration;
 
 use plimsoll_api::event::ObjectReference;
 use plimsoll_api::json;
-use plimsoll_api::lanes::Group;
 use plimsoll_client::Supervisor;
 use plimsoll_client::discovery::Groups;
 use plimsoll_client::health::{Health, SILENCE};
 use plimsoll_client::leader_election::Claim;
-use plimsoll_client::limit::Limit;
 use plimsoll_client::reflector::Memory;
-use plimsoll_config::ClientConnection;
-use plimsoll_engine::EngineConfig;
 use plimsoll_queueing::cond;
 use tokio_util::sync::CancellationToken;
 
@@ -25,118 +21,12 @@ use crate::jobs::control;
 use crate::leading::Leading;
 use crate::metrics::jobs::JobMetrics;
 use crate::reload::{self, Reloads};
-use crate::roles::Roles;
+use crate::settings::{Settings, limit};
+use crate::shard::Shard;
 use crate::status::Statuses;
 use crate::synced::Synced;
 use crate::throttle::Throttle;
-use crate::{declared, driver, execute, ingest, multikueue, take_over};
-
-fn limit(client: Option<ClientConnection>) -> Limit {
-    client.map_or_else(Limit::default, |c| Limit::new(c.qps, c.burst))
-}
-
-/// Settings of a runtime.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// What it does.
-    pub roles: Roles,
-    /// Configuration of placement.
-    pub place: plimsoll_scheduler::Config,
-    /// Where the configurations of plugins come from, to follow their changes.
-    pub plugins: Vec<reload::Source>,
-    /// Configuration of queueing.
-    pub queueing: plimsoll_queueing::Config,
-    /// Joint admission, with both roles.
-    pub joint: bool,
-    /// Which jobs are queued, and what is kept of them.
-    pub jobs: plimsoll_jobs::Config,
-    /// `clientConnection` of each client of queueing: that of decisions, that of jobs and statuses; `None`: no limit.
-    pub queueing_client: Option<ClientConnection>,
-    /// `clientConnection` of placement's client; `None`: no limit.
-    pub placement_client: Option<ClientConnection>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            roles: Roles { queueing: true, placement: true },
-            place: plimsoll_scheduler::Config::default(),
-            plugins: Vec::new(),
-            queueing: plimsoll_queueing::Config::default(),
-            joint: true,
-            jobs: plimsoll_jobs::Config::default(),
-            queueing_client: None,
-            placement_client: None,
-        }
-    }
-}
-
-impl Settings {
-    /// Limits of decisions.
-    fn limits(&self) -> [Limit; Group::ALL.len()] {
-        Group::ALL.map(|group| match group {
-            Group::Workloads => limit(self.queueing_client),
-            Group::Pods => limit(self.placement_client),
-            Group::Extenders => Limit::default(),
-        })
-    }
-
-    /// Limit of events.
-    fn events(&self) -> Limit {
-        match self.roles {
-            Roles { queueing: true, placement: false } => limit(self.queueing_client),
-            Roles { queueing: false, .. } => limit(self.placement_client),
-            // Both write their events with one client: it may do what both together may.
-            _ => match (self.queueing_client, self.placement_client) {
-                (Some(a), Some(b)) if a.qps >= 0.0 && b.qps >= 0.0 => {
-                    Limit::new(a.qps + b.qps, a.burst.saturating_add(b.burst))
-                }
-                _ => Limit::default(),
-            },
-        }
-    }
-
-    /// Whether the engine has to know all nodes and the pods on them: to place pods, and for topologies.
-    const fn watches_nodes(&self) -> bool {
-        self.roles.placement || self.roles.queueing && self.queueing.gates.topology
-    }
-
-    /// Whether the plugins of a profile look at PodGroups.
-    fn schedules_gangs(&self) -> bool {
-        self.place.profiles.iter().any(|p| p.plugins.schedules_pod_groups())
-    }
-
-    /// Whether rules of PreemptionConfigs count.
-    const fn reads_preemption_configs(&self) -> bool {
-        self.roles.queueing && self.queueing.gates.configurable_preemptions
-    }
-
-    /// What is watched.
-    fn watched(&self) -> Vec<Resource> {
-        let mut resources =
-            ingest::resources(self.roles, self.schedules_gangs(), self.watches_nodes(), &self.jobs);
-        if self.reads_preemption_configs() {
-            resources.push(crate::api::PREEMPTION_CONFIGS);
-        }
-        resources
-    }
-
-    fn engine(&self) -> EngineConfig {
-        let selector = Arc::new(plimsoll_api::device_cel::CelSelector::default());
-        let place = || plimsoll_scheduler::Config {
-            device_selector: Some(selector.clone()),
-            stopwatch: Some(Arc::new(crate::clock::Monotonic::default())),
-            ..self.place.clone()
-        };
-        let queueing =
-            || plimsoll_queueing::Config { device_selector: Some(selector.clone()), ..self.queueing.clone() };
-        EngineConfig {
-            scheduler: self.roles.placement.then(place),
-            queueing: self.roles.queueing.then(queueing),
-            joint: self.joint,
-        }
-    }
-}
+use crate::{declared, driver, execute, ingest, moves, multikueue, take_over};
 
 /// A running engine with its watches and writers.
 #[derive(Debug)]
@@ -313,6 +203,7 @@ impl Runtime {
         let stop = CancellationToken::new();
         let supervisor = Supervisor::new(stop.clone());
         let engine = settings.engine();
+        let shard = settings.shard.as_deref().map(|name| Shard::new(name, resources.len()));
         let whole = engine.scheduler.as_ref().is_some_and(plimsoll_scheduler::Config::reads_objects);
         let driver::Driver { inbox, actions, flow, thread } =
             driver::start(engine, resources.len(), &supervisor)?;
@@ -339,6 +230,7 @@ impl Runtime {
             groups: Groups::new(api.clone()),
             custom_labels: settings.queueing.custom_labels.as_slice().into(),
             preemption_configs: settings.reads_preemption_configs(),
+            shard: shard.clone(),
         };
         let given = watch_all(&api, resources, &sinks, &supervisor, &stop);
         if roles.queueing {
@@ -362,6 +254,7 @@ impl Runtime {
             extenders: Extenders::new(&settings.place.extenders),
             health: health.clone(),
             limits: settings.limits(),
+            shard: shard.clone(),
         };
         // It owes answers to the engine.
         supervisor.spawn_vital("the executor", execute::run(writing, actions, stop.clone()));
@@ -389,7 +282,10 @@ impl Runtime {
                 metrics: jobs.clone(),
                 supervisor: supervisor.clone(),
             };
-            multikueue::start(context, &stop);
+            moves::start(&api, shard.as_ref(), &leading, (&supervisor, &stop));
+            if shard.as_ref().is_none_or(Shard::is_default) {
+                multikueue::start(context, &stop);
+            }
             let context = control::Context {
                 queue,
                 api: api.writing_as("kueue-job-controller"),
@@ -400,6 +296,7 @@ impl Runtime {
                 synced: synced.clone(),
                 metrics: jobs.clone(),
                 supervisor: supervisor.clone(),
+                shard,
             };
             let stop = stop.clone();
             supervisor.spawn("job controllers", move || control::run(context.clone(), stop.clone()));

@@ -174,6 +174,7 @@ pub fn cluster_queue(object: &Value) -> Outcome<ClusterQueue> {
         preemption_config: text(&object["metadata"]["annotations"], PREEMPTION_CONFIG),
         labels: strings(&object["metadata"]["labels"]),
         metric_labels: Vec::new(),
+        shard_conflict: String::new(),
         deleting: deleting(object),
     })
 }

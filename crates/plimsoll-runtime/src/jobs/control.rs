@@ -19,6 +19,7 @@ use crate::driver::Inbox;
 use crate::event_recorder::Recorder;
 use crate::leading::Leading;
 use crate::metrics::jobs::JobMetrics;
+use crate::shard::Shard;
 use crate::synced::Synced;
 use crate::{clock, journey};
 
@@ -73,6 +74,8 @@ pub struct Context {
     pub metrics: JobMetrics,
     /// Counts panics of reconciles.
     pub supervisor: Supervisor,
+    /// The shard of this process; `None`: it has the whole cluster.
+    pub shard: Option<Shard>,
 }
 
 /// Works on the queue until stopped.
@@ -99,6 +102,10 @@ pub async fn run(context: Context, stop: CancellationToken) {
 }
 
 async fn work(key: &Key, context: &Context) -> Result<(), Error> {
+    // Another shard's process plans it, which hears of the same objects.
+    if context.shard.as_ref().is_some_and(|shard| !shard.plans(key, &context.cache)) {
+        return Ok(());
+    }
     if let Key::Job { name, .. } = key {
         fault::point("reconcile", name);
     }

@@ -24,7 +24,7 @@ pub use queue::{
     StopKind,
 };
 
-use parse::{base, bind, duration, speed};
+use parse::{base, bind, duration, shard, speed};
 
 /// Batch and AI scheduler for Kubernetes: admission and scheduling in one engine.
 #[derive(Debug, Parser)]
@@ -231,6 +231,11 @@ pub struct Run {
     /// Run kube-scheduler's role only: bind pods to nodes [default: both roles].
     #[arg(long)]
     pub placement: bool,
+    /// Decide about one shard of the cluster only: nodes with the label `plimsoll.dev/shard: NAME`, and trees of cohorts of which a
+    /// Cohort or ClusterQueue has it. The Lease is --leader-elect-resource-name with `-NAME`. The shard `default` has what has
+    /// no label [default: the whole cluster].
+    #[arg(long, value_name = "NAME", value_parser = shard, conflicts_with = "visibility_service")]
+    pub shard: Option<String>,
     /// Leader election.
     #[command(flatten)]
     pub election: Election,

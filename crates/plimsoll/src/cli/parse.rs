@@ -11,6 +11,11 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Parses the name of a shard.
+pub(super) fn shard(text: &str) -> Result<String, String> {
+    plimsoll_api::shards::problem_of_name(text).map_or_else(|| Ok(text.to_owned()), Err)
+}
+
 pub(super) fn speed(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(x) if x.is_finite() && (0.001..=1e6).contains(&x) => Ok(x),

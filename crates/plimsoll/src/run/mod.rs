@@ -1,5 +1,6 @@
 //! `plimsoll run`: the engine against a cluster.
 
+mod shard;
 mod visibility;
 mod webhooks;
 
@@ -8,6 +9,8 @@ pub mod metrics;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use plimsoll_client::Supervisor;
 use plimsoll_client::leader_election::{self, Claim, Timing};
@@ -32,7 +35,11 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let timing = timing(&args.election)?;
     let both = args.queueing == args.placement;
     let roles = Roles { queueing: both || args.queueing, placement: both || args.placement };
-    let settings = configure::settings(&args.files, roles)?;
+    if args.shard.is_some() && !roles.queueing {
+        bail!("--shard: shards are made of queues, too; leave out --placement, or give --queueing as well");
+    }
+    let settings =
+        plimsoll_runtime::Settings { shard: args.shard.clone(), ..configure::settings(&args.files, roles)? };
     let config = config(&args).await?;
     let address = config.cluster_url.to_string();
     let client = plimsoll_runtime::connect::client(config.clone()).context("connecting")?;
@@ -56,16 +63,7 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let pending = Visibility::default();
     let visibility =
         visibility::start(&args, (roles, &pending), (&api, &health_state), &supervisor, &stop).await?;
-    let claim = if args.election.leader_elect {
-        let me = identity();
-        let namespace = args.election.leader_elect_resource_namespace.clone();
-        let name = args.election.leader_elect_resource_name.clone();
-        let (claim, work) = leader_election::run(api.clone(), namespace, name, me, timing, stop.clone());
-        supervisor.spawn_vital("leader election", work);
-        claim
-    } else {
-        Claim::always()
-    };
+    let (claim, alone) = elect(&args, &api, timing, &supervisor, &stop);
     let process = Process {
         server: format!("{address} (Kubernetes {version})"),
         webhooks,
@@ -77,13 +75,55 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
         began,
     };
     let ended = tokio::select! {
-        ended = lead(&args, &api, &settings, &claim, &process, &mut signals) => ended,
+        ended = lead(&args, &api, &settings, (&claim, alone), &process, &mut signals) => ended,
         why = supervisor.fatal().wait() => Err(anyhow::anyhow!(why)),
     };
     stop::end_at_next_signal();
     stop.cancel();
     stop::waiting("webhooks, metrics and the lease to be released", supervisor.wait()).await;
     ended
+}
+
+/// Takes part in the election. The future ends when a process without `--shard` leads beside the leader of a shard.
+fn elect(
+    args: &cli::Run,
+    api: &Api,
+    timing: Timing,
+    supervisor: &Supervisor,
+    stop: &CancellationToken,
+) -> (Claim, BoxFuture<'static, String>) {
+    let undisturbed = || std::future::pending().boxed();
+    if !args.election.leader_elect {
+        return (Claim::always(), undisturbed());
+    }
+    let me = identity();
+    let namespace = args.election.leader_elect_resource_namespace.clone();
+    let whole = args.election.leader_elect_resource_name.clone();
+    let Some(shard) = &args.shard else {
+        let (claim, work) = leader_election::run(api.clone(), namespace, whole, me, timing, stop.clone());
+        supervisor.spawn_vital("leader election", work);
+        return (claim, undisturbed());
+    };
+    let name = format!("{whole}-{shard}");
+    let (claim, work) = leader_election::run(api.clone(), namespace.clone(), name, me, timing, stop.clone());
+    let (retry, lease) = (timing.retry, timing.lease);
+    let whole = shard::WholeCluster { api: api.clone(), namespace, name: whole, retry, lease };
+    let (free, is_free) = tokio::sync::oneshot::channel();
+    let (stopping, before) = (stop.clone(), whole.clone());
+    supervisor.spawn_vital("leader election", async move {
+        if let Some(version) = stopping.run_until_cancelled(before.ended()).await {
+            // Nobody listens at a stop.
+            let _ = free.send(version);
+            work.await;
+        }
+    });
+    let alone = async move {
+        match is_free.await {
+            Ok(version) => whole.begun(&version).await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    (claim, alone.boxed())
 }
 
 /// What is said about this process.
@@ -105,7 +145,7 @@ async fn lead(
     args: &cli::Run,
     api: &Api,
     settings: &plimsoll_runtime::Settings,
-    claim: &Claim,
+    (claim, alone): (&Claim, BoxFuture<'static, String>),
     process: &Process,
     signals: &mut Signals,
 ) -> anyhow::Result<()> {
@@ -135,6 +175,7 @@ async fn lead(
             Ok(())
         }
         why = runtime.failed() => Err(anyhow::anyhow!(why)),
+        why = alone => Err(anyhow::anyhow!(why)),
         why = leading => Err(why),
     };
     stop::end_at_next_signal();
@@ -147,10 +188,13 @@ fn announce(args: &cli::Run, roles: Roles, process: &Process, leads: bool) {
     tracing::info!(server, leader = leads, queueing = roles.queueing, placement = roles.placement, "Ready");
     if args.output == cli::Output::Json {
         let seconds = process.began.elapsed().as_secs_f64();
-        let line = json!({"leader": leads, "server": server, "queueing": roles.queueing, "placement": roles.placement,
+        let mut line = json!({"leader": leads, "server": server, "queueing": roles.queueing, "placement": roles.placement,
                           "webhooks": process.webhooks, "metrics": process.metrics,
                           "secureMetrics": process.secure_metrics, "visibility": process.visibility,
                           "seconds": seconds, "pid": std::process::id()});
+        if let Some(shard) = &args.shard {
+            line["shard"] = shard.as_str().into();
+        }
         return say::line(&line.to_string());
     }
     let what = match (roles.queueing, roles.placement) {
@@ -158,10 +202,11 @@ fn announce(args: &cli::Run, roles: Roles, process: &Process, leads: bool) {
         (true, false) => "queueing",
         _ => "placement",
     };
+    let shard = args.shard.as_ref().map_or(String::new(), |name| format!(" of shard {name}"));
     let webhooks = process.webhooks.as_ref().map_or(String::new(), |url| format!(", webhooks at {url}"));
     say::line(&match leads {
-        true => format!("plimsoll runs against {server}: {what}{webhooks}"),
-        false => format!("plimsoll waits to lead at {server}: {what}"),
+        true => format!("plimsoll runs against {server}: {what}{shard}{webhooks}"),
+        false => format!("plimsoll waits to lead at {server}: {what}{shard}"),
     });
 }
 

@@ -28,6 +28,7 @@ mod run;
 mod run_stop;
 mod run_windows;
 mod scenarios;
+mod shards;
 mod simulated;
 mod soak;
 mod supervision;

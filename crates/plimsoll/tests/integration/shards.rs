@@ -1,0 +1,265 @@
+//! `plimsoll run --shard NAME`: several leaders in one cluster, each with its own nodes and queues.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::common::run::Run;
+use crate::common::{Up, condition, directory, pod, suspended_job};
+use plimsoll_api::json;
+use plimsoll_runtime::api::{
+    CLUSTER_QUEUES, COHORTS, JOBS, LEASES, NODES, PODS, PatchKind, Resource, WORKLOADS,
+};
+use serde_json::{Value, json};
+
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+const SHARD: &str = "plimsoll.dev/shard";
+
+/// The API server, controllers and simulated nodes: two nodes of four CPUs in each of the shards `a` and `b`, and one in none.
+async fn server() -> Up {
+    let dir = directory();
+    let node = |name: &str, labels: Value| {
+        let resources = json!({"cpu": "4", "memory": "8Gi", "pods": "110"});
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+            "status": {"capacity": resources, "allocatable": resources}})
+    };
+    let nodes = ["a", "b"].into_iter().flat_map(|shard| {
+        (0..2).map(move |i| node(&format!("{shard}-{i}"), json!({"plimsoll.dev/shard": shard})))
+    });
+    let nodes: Vec<String> = nodes.chain([node("plain", json!({}))]).map(|node| node.to_string()).collect();
+    let file = dir.join("nodes.yaml");
+    std::fs::write(&file, nodes.join("\n---\n")).unwrap();
+    let up =
+        Up::start_in(dir, &["--no-scheduler", "--speed", "10", "--nodes-file", file.to_str().unwrap()]).await;
+    up.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n").await;
+    up.create(
+        &json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}),
+    )
+    .await
+    .unwrap();
+    // The root of one tree says the shard; the other has no cohort.
+    let root = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort",
+        "metadata": {"name": "root", "labels": {SHARD: "a"}}});
+    up.create(&root).await.unwrap();
+    queue(&up, "a", json!({}), "root").await;
+    queue(&up, "b", json!({SHARD: "b"}), "").await;
+    queue(&up, "plain", json!({}), "").await;
+    up
+}
+
+/// A ClusterQueue with more quota than its shard has CPUs, and a LocalQueue of its name.
+async fn queue(up: &Up, name: &str, labels: Value, cohort: &str) {
+    let resources = json!([{"name": "cpu", "nominalQuota": 100}]);
+    let mut cq = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"],
+            "flavors": [{"name": "any", "resources": resources}]}]}});
+    if !cohort.is_empty() {
+        cq["spec"]["cohortName"] = cohort.into();
+    }
+    let lq = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
+        "metadata": {"name": name, "namespace": "team"}, "spec": {"clusterQueue": name}});
+    up.create(&cq).await.unwrap();
+    up.create(&lq).await.unwrap();
+}
+
+/// A leader of this shard.
+fn leader(up: &Up, shard: &str) -> Run {
+    let (mut run, line) = Run::start(&up.kubeconfig, &["--shard", shard]);
+    assert_eq!(line["shard"], shard, "{line}");
+    assert!(line["leader"] == true || run.line()["leader"] == true, "{}", run.log());
+    run
+}
+
+async fn submit(up: &Up, name: &str, queue: &str, pods: u32, seconds: u32) {
+    up.create(&suspended_job(name, &json!({QUEUE: queue}), pods, seconds)).await.unwrap();
+}
+
+async fn completes(up: &Up, name: &str) {
+    up.until_shown(&format!("{name} completes"), async |up| {
+        let job = up.get(JOBS, "team", name).await;
+        let done = json::is_true(&job, "Complete");
+        if done { Ok(()) } else { Err(format!("{job:#}\n{:#?}", up.list(WORKLOADS).await)) }
+    })
+    .await;
+}
+
+/// Nodes of the pods of a job.
+async fn nodes_of(up: &Up, job: &str) -> BTreeSet<String> {
+    let pods = up.list(PODS).await;
+    let mine = pods.iter().filter(|p| json::label(p, "batch.kubernetes.io/job-name") == job);
+    mine.map(|p| json::text(p, &["spec", "nodeName"]).to_owned()).collect()
+}
+
+/// The workload of a job.
+async fn workload(up: &Up, job: &str) -> Option<Value> {
+    let all = up.list(WORKLOADS).await;
+    all.into_iter().find(|wl| json::controller(wl).is_some_and(|owner| owner["name"] == job))
+}
+
+/// Waits until a job waits for its quota, and returns why.
+async fn waits(up: &Up, job: &str) -> String {
+    up.until(&format!("{job} waits"), async |up| {
+        let wl = workload(up, job).await?;
+        let (status, _, message) = condition(&wl, "QuotaReserved");
+        (status == "False").then(|| message.to_owned())
+    })
+    .await
+}
+
+async fn patch(up: &Up, resource: Resource, name: &str, body: &Value) {
+    up.api.patch(resource, "", name, "", PatchKind::Merge, body).await.unwrap();
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_shard_decides_about_its_own_nodes_and_queues_only() {
+    let up = server().await;
+    let (mut a, mut b) = (leader(&up, "a"), leader(&up, "b"));
+    for lease in ["plimsoll-a", "plimsoll-b"] {
+        assert!(
+            !json::text(&up.get(LEASES, "kube-system", lease).await, &["spec", "holderIdentity"]).is_empty()
+        );
+    }
+    // Each fills the nodes of its shard.
+    submit(&up, "of-a", "a", 8, 2).await;
+    submit(&up, "of-b", "b", 8, 2).await;
+    completes(&up, "of-a").await;
+    completes(&up, "of-b").await;
+    assert_eq!(nodes_of(&up, "of-a").await, set(&["a-0", "a-1"]));
+    assert_eq!(nodes_of(&up, "of-b").await, set(&["b-0", "b-1"]));
+    // A gang that needs the nodes of two shards waits, although there is quota.
+    submit(&up, "too-large", "a", 9, 2).await;
+    let why = waits(&up, "too-large").await;
+    assert!(why.contains("node"), "{why}");
+    submit(&up, "again-b", "b", 8, 2).await;
+    completes(&up, "again-b").await;
+    // Nobody has what has no label: neither queues nor pods that name no profile.
+    submit(&up, "of-none", "plain", 1, 2).await;
+    up.create(&pod("alone", &json!({}), 1)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(up.get(PODS, "team", "alone").await["spec"]["nodeName"], Value::Null);
+    assert!(workload(&up, "of-none").await.is_none());
+    assert_eq!(condition(&workload(&up, "too-large").await.unwrap(), "QuotaReserved").0, "False");
+    let active = |cq: &Value| condition(cq, "Active").0.to_owned();
+    assert_eq!(active(&up.get(CLUSTER_QUEUES, "", "a").await), "True");
+    assert_eq!(active(&up.get(CLUSTER_QUEUES, "", "plain").await), "", "no status of nobody's queue");
+    let mut rest = leader(&up, "default");
+    completes(&up, "of-none").await;
+    assert_eq!(nodes_of(&up, "of-none").await, set(&["plain"]));
+    up.until("the pod without a queue has a node", async |up| {
+        (up.get(PODS, "team", "alone").await["spec"]["nodeName"] == "plain").then_some(())
+    })
+    .await;
+    for run in [&mut a, &mut b, &mut rest] {
+        assert_eq!(run.terminate(), Some(0), "{}", run.log());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_goes_on_when_another_ends_and_a_replica_takes_it_over() {
+    let up = server().await;
+    let (mut first, _b) = (leader(&up, "a"), leader(&up, "b"));
+    let (mut second, line) = Run::start(&up.kubeconfig, &["--shard", "a"]);
+    assert_eq!((&line["leader"], &line["shard"]), (&json!(false), &json!("a")));
+    submit(&up, "runs", "a", 6, 600).await;
+    up.until("it runs", async |up| (nodes_of(up, "runs").await == set(&["a-0", "a-1"])).then_some(())).await;
+    first.kill();
+    submit(&up, "of-a", "a", 2, 2).await;
+    submit(&up, "too-many", "a", 3, 2).await;
+    submit(&up, "of-b", "b", 8, 2).await;
+    completes(&up, "of-b").await;
+    assert_eq!(second.line()["leader"], true);
+    completes(&up, "of-a").await;
+    // It knows what the one before gave away: six of eight CPUs.
+    waits(&up, "too-many").await;
+    let job = up.get(JOBS, "team", "runs").await;
+    assert!(job["spec"]["suspend"] == false && json::int(&job, &["status", "active"]) == Some(6), "{job}");
+    assert_eq!(nodes_of(&up, "of-a").await.intersection(&set(&["b-0", "b-1", "plain"])).count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_with_the_labels_of_two_shards_gets_nothing_and_says_so() {
+    let up = server().await;
+    let (_a, _b, _rest) = (leader(&up, "a"), leader(&up, "b"), leader(&up, "default"));
+    submit(&up, "before", "a", 1, 2).await;
+    completes(&up, "before").await;
+    patch(&up, CLUSTER_QUEUES, "a", &json!({"metadata": {"labels": {SHARD: "b"}}})).await;
+    up.until_shown("its condition says why", async |up| {
+        let cq = up.get(CLUSTER_QUEUES, "", "a").await;
+        let why = "Can't admit new workloads: its tree belongs to several shards: a (Cohort root), b (ClusterQueue a).";
+        let said = condition(&cq, "Active") == ("False", "ShardConflict", why);
+        if said { Ok(()) } else { Err(format!("{cq:#}")) }
+    })
+    .await;
+    submit(&up, "meanwhile", "a", 1, 2).await;
+    waits(&up, "meanwhile").await;
+    // The whole tree goes to the other shard, with the workload that waits in it.
+    patch(&up, COHORTS, "root", &json!({"metadata": {"labels": {SHARD: "b"}}})).await;
+    completes(&up, "meanwhile").await;
+    assert_eq!(nodes_of(&up, "meanwhile").await.intersection(&set(&["a-0", "a-1", "plain"])).count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_given_to_another_shard_by_the_one_that_has_it() {
+    let up = server().await;
+    let (a, b) = (leader(&up, "a"), leader(&up, "b"));
+    submit(&up, "of-b", "b", 12, 2).await;
+    waits(&up, "of-b").await;
+    let annotated = json!({"metadata": {"annotations": {"plimsoll.dev/move-to": "b"}}});
+    patch(&up, NODES, "a-1", &annotated).await;
+    completes(&up, "of-b").await;
+    assert_eq!(nodes_of(&up, "of-b").await, set(&["a-1", "b-0", "b-1"]));
+    let node = up.get(NODES, "", "a-1").await;
+    assert_eq!((json::label(&node, SHARD), json::annotation(&node, "plimsoll.dev/move-to")), ("b", None));
+    submit(&up, "of-a", "a", 5, 2).await;
+    waits(&up, "of-a").await;
+    submit(&up, "fits", "a", 4, 2).await;
+    completes(&up, "fits").await;
+    assert_eq!(nodes_of(&up, "fits").await, set(&["a-0"]));
+    // By hand, as an administrator may do with a node that is cordoned and drained.
+    patch(&up, NODES, "a-1", &json!({"spec": {"unschedulable": true}})).await;
+    patch(&up, NODES, "a-1", &json!({"metadata": {"labels": {SHARD: "a"}}})).await;
+    patch(&up, NODES, "a-1", &json!({"spec": {"unschedulable": null}})).await;
+    completes(&up, "of-a").await;
+    assert_eq!(nodes_of(&up, "of-a").await, set(&["a-0", "a-1"]));
+    drop((a, b));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_does_not_lead_beside_a_process_without_shards() {
+    let up = server().await;
+    let (mut whole, line) = Run::start(&up.kubeconfig, &[]);
+    assert!(line["leader"] == true || whole.line()["leader"] == true);
+    assert_eq!(line["shard"], Value::Null);
+    let (mut shard, line) = Run::start(&up.kubeconfig, &["--shard", "a"]);
+    assert_eq!(line["leader"], false);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(up.api.get(LEASES, "kube-system", "plimsoll-a").await.unwrap_err().is_not_found());
+    assert_eq!(whole.terminate(), Some(0), "{}", whole.log());
+    assert_eq!(shard.line()["leader"], true);
+    let (mut again, line) = Run::start(&up.kubeconfig, &[]);
+    assert!(line["leader"] == true || again.line()["leader"] == true);
+    assert_eq!(shard.ended(), Some(1));
+    assert!(shard.log().contains("leads without --shard"), "{}", shard.log());
+    assert_eq!(again.terminate(), Some(0), "{}", again.log());
+}
+
+#[test]
+fn shards_have_names_and_queues() {
+    let run = |args: &[&str]| {
+        let out = crate::common::binary().arg("run").args(args).output().unwrap();
+        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let (code, text) = run(&["--shard", "A"]);
+    assert!(code == Some(2) && text.contains("lower-case letters"), "{text}");
+    let (code, text) = run(&["--shard", "a", "--placement"]);
+    assert!(code == Some(1) && text.contains("shards are made of queues, too"), "{text}");
+    let service = ["--shard", "a", "--visibility-port", "0", "--visibility-service", "s"];
+    let (code, text) = run(&service);
+    assert!(code == Some(2) && text.contains("cannot be used with"), "{text}");
+}
