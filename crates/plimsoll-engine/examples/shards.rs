@@ -1,11 +1,12 @@
 //! A large cluster in virtual time, with one leader or with several shards:
 //!
-//!     shards NODES SHARDS even|skewed
+//!     shards NODES SHARDS even|skewed PERCENT
 //!
 //! The same gangs come to the same nodes and the same quota, whatever SHARDS is: a twentieth of the nodes, a ClusterQueue
 //! with their CPUs as its quota, and the gangs of that queue belong together (a *pool*), and SHARDS divides the pools. With
 //! one shard, all ClusterQueues are in one cohort and borrow from each other; those of a shard are a cohort of their own, and nothing
-//! is lent between shards. `skewed`: pools get between half and one and a half times the work that their nodes can do. Writes are
+//! is lent between shards. PERCENT: the work that comes, of what the nodes do in the time in which it comes. `skewed`: pools get
+//! between half and one and a half times that. Writes are
 //! carried out at once. Shards are played one after the other, so that the memory is that of the process of one.
 
 #![allow(
@@ -38,8 +39,6 @@ const NODE: i64 = 8_000;
 const ARRIVALS: i64 = 600;
 /// Seconds that a gang runs.
 const RUNS: (i64, i64) = (60, 540);
-/// The work that comes, as a multiple of what the nodes do in the time in which it comes.
-const WORK: f64 = 1.5;
 
 /// What a user submits.
 struct Gang {
@@ -55,13 +54,13 @@ fn between(rng: &mut Rng, least: i64, most: i64) -> i64 {
 }
 
 /// The gangs of all pools, by the time when they come.
-fn gangs(nodes: usize, skewed: bool) -> Vec<Gang> {
+fn gangs(nodes: usize, skewed: bool, percent: usize) -> Vec<Gang> {
     let mut rng = Rng::new(7);
     let mut all = Vec::new();
     for pool in 0..POOLS {
         let share = if skewed { 0.5 + pool as f64 / (POOLS - 1) as f64 } else { 1.0 };
         let capacity = (nodes / POOLS) as i64 * NODE * ARRIVALS;
-        let mut left = (capacity as f64 * WORK * share) as i64;
+        let mut left = (capacity as f64 * percent as f64 / 100.0 * share) as i64;
         while left > 0 {
             let pods = match rng.below(4) {
                 0 => 1,
@@ -316,12 +315,15 @@ fn memory(what: &str) -> u64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
-fn play(nodes: usize, shards: usize, skewed: bool) {
-    let all = gangs(nodes, skewed);
+fn play(nodes: usize, shards: usize, skewed: bool, percent: usize) {
+    let all = gangs(nodes, skewed, percent);
     let (pods, before) = (all.iter().map(|gang| gang.pods).sum::<usize>(), memory("VmRSS"));
     let (per_pool, width) = (nodes / POOLS, POOLS / shards);
     let load = if skewed { "skewed" } else { "even" };
-    println!("{nodes} nodes, {} gangs, {pods} pods, {load} load, {shards} leader(s)", all.len());
+    println!(
+        "{nodes} nodes, {} gangs, {pods} pods, {load} load of {percent} %, {shards} leader(s)",
+        all.len()
+    );
     let (mut makespan, mut waited, mut decided, mut seconds) = (0, 0, 0, Vec::new());
     let (mut longest, mut starts, mut steps) = (0, Vec::new(), Vec::new());
     for shard in 0..shards {
@@ -357,14 +359,14 @@ fn play(nodes: usize, shards: usize, skewed: bool) {
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |i: usize| args.get(i).and_then(|a| a.parse::<usize>().ok());
-    match (number(0), number(1), args.get(2).map(String::as_str)) {
-        (Some(nodes), Some(shards), Some(load @ ("even" | "skewed")))
+    match (number(0), number(1), args.get(2).map(String::as_str), number(3)) {
+        (Some(nodes), Some(shards), Some(load @ ("even" | "skewed")), Some(percent))
             if nodes % POOLS == 0 && shards > 0 && POOLS % shards == 0 =>
         {
-            play(nodes, shards, load == "skewed");
+            play(nodes, shards, load == "skewed", percent);
         }
         _ => println!(
-            "usage: shards NODES SHARDS even|skewed (NODES a multiple of 20, SHARDS a divisor of 20)"
+            "usage: shards NODES SHARDS even|skewed PERCENT (NODES a multiple of 20, SHARDS a divisor of 20)"
         ),
     }
 }
