@@ -14,6 +14,7 @@ pub const MANIFESTS: &[(&str, &str)] = &[
     ("multikueueconfigs.yaml", include_str!("../crds/multikueueconfigs.yaml")),
     ("preemptionconfigs.yaml", include_str!("../crds/preemptionconfigs.yaml")),
     ("provisioningrequestconfigs.yaml", include_str!("../crds/provisioningrequestconfigs.yaml")),
+    ("quotaloans.yaml", include_str!("../crds/quotaloans.yaml")),
     ("resourceflavors.yaml", include_str!("../crds/resourceflavors.yaml")),
     ("runwindows.yaml", include_str!("../crds/runwindows.yaml")),
     ("topologies.yaml", include_str!("../crds/topologies.yaml")),

@@ -10,13 +10,15 @@ use plimsoll_scheduler::{Action as SchedulerAction, ExtenderCall};
 /// Of so many writes one explains something where explanations wait, however many decisions do.
 const EXPLAINED: u32 = 16;
 
-/// Object that a write is about: pods by UID, workloads by name.
+/// Object that a write is about: pods by UID, workloads and loans by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
     /// A pod.
     Pod(String),
     /// A workload.
     Workload(WorkloadKey),
+    /// A QuotaLoan, by name.
+    Loan(String),
     /// A question to an extender about a pod; questions to different extenders don't wait for each other.
     Extender(String, usize),
 }
@@ -24,7 +26,7 @@ pub enum Lane {
 /// What a lane leads to: each has a queue, and may have a limit, of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// Writes to workloads.
+    /// Writes to workloads and loans.
     Workloads,
     /// Writes to pods.
     Pods,
@@ -58,6 +60,7 @@ impl Lane {
                 Some(Self::Workload(key.clone()))
             }
             Action::Queueing(QueueAction::FailPod { uid, .. }) => Some(Self::Pod(uid.clone())),
+            Action::Queueing(QueueAction::UpdateLoan(update)) => Some(Self::Loan(update.name.clone())),
             Action::Scheduler(SchedulerAction::Record { .. }) | Action::Queueing(_) => None,
         }
     }
@@ -65,7 +68,7 @@ impl Lane {
     const fn group(&self) -> Group {
         match self {
             Self::Pod(_) => Group::Pods,
-            Self::Workload(_) => Group::Workloads,
+            Self::Workload(_) | Self::Loan(_) => Group::Workloads,
             Self::Extender(..) => Group::Extenders,
         }
     }

@@ -139,6 +139,8 @@ resources! {
     POD_TEMPLATES = "v1" "podtemplates" "PodTemplate";
     /// Our run windows.
     RUN_WINDOWS = "plimsoll.dev/v1alpha1" "runwindows" "RunWindow";
+    /// Quota lent between trees of cohorts.
+    QUOTA_LOANS = "plimsoll.dev/v1alpha1" "quotaloans" "QuotaLoan";
     /// Kueue flavors.
     FLAVORS = "kueue.x-k8s.io/v1beta2" "resourceflavors" "ResourceFlavor";
     /// Kueue priority classes.

@@ -58,7 +58,7 @@ const fn job(group: &'static str, plural: &'static str, kind: &'static str) -> R
     Row { prefix: "kueue", group, plural, kind, status: true, editor: Part::Batch, viewer: Part::All }
 }
 
-const ROWS: [Row; 23] = [
+const ROWS: [Row; 24] = [
     kueue("clusterqueues", "clusterqueue", true, Part::Admins),
     kueue("localqueues", "localqueue", true, Part::All),
     kueue("resourceflavors", "resourceflavor", false, Part::Admins),
@@ -85,6 +85,15 @@ const ROWS: [Row; 23] = [
         group: "plimsoll.dev",
         plural: "runwindows",
         kind: "runwindow",
+        status: true,
+        editor: Part::BatchAdmin,
+        viewer: Part::Admins,
+    },
+    Row {
+        prefix: "plimsoll",
+        group: "plimsoll.dev",
+        plural: "quotaloans",
+        kind: "quotaloan",
         status: true,
         editor: Part::BatchAdmin,
         viewer: Part::Admins,

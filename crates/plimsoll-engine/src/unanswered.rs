@@ -32,6 +32,8 @@ pub enum ActionId {
     DeactivateWorkload(String),
     /// The termination of the pod of this UID.
     FailPod(String),
+    /// A write to the QuotaLoan of this name, decided for this version.
+    UpdateLoan(String, u64),
 }
 
 impl Action {
@@ -46,6 +48,9 @@ impl Action {
             }
             Self::Queueing(QueueAction::DeactivateWorkload { uid, .. }) => {
                 vec![ActionId::DeactivateWorkload(uid.clone())]
+            }
+            Self::Queueing(QueueAction::UpdateLoan(update)) => {
+                vec![ActionId::UpdateLoan(update.name.clone(), update.version)]
             }
             Self::Queueing(QueueAction::FailPod { uid, .. }) => vec![ActionId::FailPod(uid.clone())],
             Self::Queueing(

@@ -26,6 +26,7 @@ impl Queueing {
                     self.deactivation_failed(key, uid, now);
                 }
             }
+            Action::UpdateLoan(update) => self.loan_answered(update, answer, now),
             Action::FailPod { uid, .. } => self.tas.health.pod_answered(uid, failed, now),
             // Writes have answers of their own, and the latest status of a queue is written until it is.
             Action::UpdateWorkload(_)

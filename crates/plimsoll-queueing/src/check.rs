@@ -62,6 +62,7 @@ impl Queueing {
         self.check_topologies();
         if !self.tree_dirty {
             assert!(self.tree.check_usage(), "usage of cohorts differs from that of their queues");
+            self.check_loans();
         }
     }
 

@@ -46,6 +46,9 @@ pub struct Config {
     pub custom_labels: Vec<CustomLabel>,
     /// Feature gates that decide something.
     pub gates: Gates,
+    /// This process leads a shard of the cluster, and is told of its trees of cohorts only: of a QuotaLoan it takes the side of cohorts
+    /// that it knows. Without it, it leads all trees, and a cohort that it does not know does not exist.
+    pub shard: bool,
     /// Rules about workloads; `None`: Kueue's alone.
     pub policy: Option<Arc<dyn WorkloadPolicy>>,
 }

@@ -38,6 +38,8 @@ impl Queueing {
             Event::PreemptionConfigDelete(name) => self.preemption_config_gone(&name),
             Event::RunWindowUpsert(w) => self.run_window(*w, now),
             Event::RunWindowDelete(name) => self.run_window_gone(&name),
+            Event::QuotaLoanUpsert(l) => self.quota_loan(*l),
+            Event::QuotaLoanDelete(name) => self.quota_loan_gone(&name),
             Event::ClaimTemplateUpsert(t) => {
                 self.devices.template((t.namespace.clone(), t.name.clone()), Some(*t));
             }

@@ -41,6 +41,7 @@ mod ids;
 mod joint;
 #[cfg(test)]
 mod limits_tests;
+mod loans;
 mod metrics;
 mod model;
 mod partial_preemption;
@@ -83,6 +84,7 @@ pub use dependencies::DEPENDENCIES_MET;
 pub use dra::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};
 pub use forecast::Forecast;
 pub use joint::NodeReservations;
+pub use loans::{LOAN_FINALIZER, LoanChange, LoanPhase, LoanUpdate, LoanedResource, QuotaLoan};
 pub use metrics::{MetricFamily, MetricKind, MetricSample, MetricValue};
 pub use model::{
     Admission, AdmissionCheck, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort,
@@ -109,6 +111,7 @@ use dependencies::Dependencies;
 use dra::Devices;
 use due::{DueCycle, QUEUES_PER_CYCLE, Trees};
 use ids::{ClusterQueueId, Ids, LocalQueueId, WorkloadId};
+use loans::Loans;
 use metrics::{CustomLabels, Metrics};
 use pod_sets::SchedulingHashes;
 use quota::QuotaReservations;
@@ -170,6 +173,10 @@ pub enum Event {
     RunWindowUpsert(Box<RunWindow>),
     /// The RunWindow of this name is gone.
     RunWindowDelete(String),
+    /// A QuotaLoan was seen or changed.
+    QuotaLoanUpsert(Box<QuotaLoan>),
+    /// The QuotaLoan of this name is gone.
+    QuotaLoanDelete(String),
     /// A ResourceClaimTemplate was seen or changed.
     ClaimTemplateUpsert(Box<ClaimTemplate>),
     /// The ResourceClaimTemplate (namespace, name) is gone.
@@ -212,7 +219,7 @@ pub enum Event {
         /// What the API server said.
         message: String,
     },
-    /// What became of [`Action::DeactivateWorkload`] or [`Action::FailPod`].
+    /// What became of [`Action::DeactivateWorkload`], [`Action::FailPod`] or [`Action::UpdateLoan`].
     Answered {
         /// The action.
         action: Box<Action>,
@@ -310,6 +317,8 @@ pub enum Action {
         /// UID.
         uid: String,
     },
+    /// Write to a QuotaLoan, or delete it. Answered by [`Event::Answered`].
+    UpdateLoan(Box<LoanUpdate>),
     /// Record an event on a workload without writing its status.
     Record(Box<WorkloadEvent>),
     /// The status of a ClusterQueue changed.
@@ -374,6 +383,7 @@ pub struct Queueing {
     waits_for_pods: Option<WorkloadId>,
     dependencies: Dependencies,
     run_windows: RunWindows,
+    loans: Loans,
     slices: Slices,
     joint: JointAdmission,
     out: Vec<Action>,
@@ -419,6 +429,7 @@ impl Queueing {
             waits_for_pods: None,
             dependencies: Dependencies::default(),
             run_windows: RunWindows::default(),
+            loans: Loans::default(),
             slices: Slices::default(),
             joint: JointAdmission::default(),
             out: Vec::new(),

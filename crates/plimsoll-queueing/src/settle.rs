@@ -80,6 +80,7 @@ impl Queueing {
             self.joint.recorded.clear();
         }
         self.reconcile_state(now);
+        self.settle_loans(now);
         if !self.held {
             self.requeue_inadmissible_workloads(now);
         }
@@ -115,7 +116,10 @@ impl Queueing {
         }
         let second = self.second.next().filter(|_| !self.held);
         let nodes = [second, self.tas.health.next()].into_iter().flatten().min();
-        [self.timers.next(), nodes, self.run_windows.next_edge()].into_iter().flatten().min()
+        [self.timers.next(), nodes, self.run_windows.next_edge(), self.loans.next()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn fire_timers(&mut self, now: Time) {
@@ -184,6 +188,7 @@ impl Queueing {
                 quotas: self.quotas(&c.resource_groups),
             });
         }
+        self.add_borrowed_quota(&mut specs);
         let resource_of = FlavorResource::first(self.ids.columns()).map(|fr| self.ids.parts(fr).1).collect();
         let before = std::mem::replace(&mut self.tree, Tree::build(specs, resource_of));
         let now: BTreeSet<String> = cohorts(&self.tree).insert_each();
@@ -203,6 +208,7 @@ impl Queueing {
             }
             self.dirty.cluster_queues.insert(id);
         }
+        self.charge_lent_quota();
         self.tree.commit();
         self.sort_into_trees();
     }

@@ -14,6 +14,8 @@ mod tests;
 pub(crate) use build::NodeSpec;
 pub(crate) use share::{DominantResourceShare, FairShare, Share};
 
+use std::collections::BTreeMap;
+
 use super::amount::{Amount, Exact};
 use super::ids::{FlavorResource, ResourceId};
 use plimsoll_state::dense_id;
@@ -89,6 +91,8 @@ pub(crate) struct Tree {
     /// Resource of each column, for shares.
     resource_of: Vec<ResourceId>,
     log: Vec<(usize, Exact)>,
+    /// Usage that is charged to a cohort itself.
+    of_cohorts: Vec<(NodeId, FlavorResource, Amount)>,
 }
 
 /// A point in the undo log.
@@ -174,6 +178,21 @@ impl Tree {
         frs.iter().all(|&fr| !self.borrowing_with(n, fr, Amount::ZERO))
     }
 
+    /// Whether more is used at the node than it has and may borrow.
+    pub(crate) fn is_overused(&self, n: NodeId, fr: FlavorResource) -> bool {
+        let c = self.cell(n, fr);
+        match (self.node(n).parent, c.quota.borrowing) {
+            (None, _) => c.subtree < c.usage,
+            (Some(_), Some(limit)) => c.subtree.add(limit) < c.usage,
+            (Some(_), None) => false,
+        }
+    }
+
+    /// The cohort of this name.
+    pub(crate) fn cohort(&self, name: &str) -> Option<NodeId> {
+        self.nodes().find(|(_, node)| !node.leaf && node.name == name).map(|(n, _)| n)
+    }
+
     /// The node's ancestors, from its parent to the root.
     pub(crate) fn ancestors(&self, n: NodeId) -> impl Iterator<Item = NodeId> + '_ {
         std::iter::successors(self.node(n).parent, |&p| self.node(p).parent)
@@ -205,6 +224,28 @@ impl Tree {
     /// Adds usage at a node; what exceeds the local quota is counted at the parent too.
     pub(crate) fn add(&mut self, n: NodeId, fr: FlavorResource, amount: Amount) {
         self.change(n, fr, Exact::of(amount));
+    }
+
+    /// Adds usage of a cohort that is none of its ClusterQueues', for as long as the tree stands.
+    pub(crate) fn charge_cohort(&mut self, n: NodeId, fr: FlavorResource, amount: Amount) {
+        self.add(n, fr, amount);
+        self.of_cohorts.push((n, fr, amount));
+    }
+
+    /// Whether cohorts in the tree of a node are charged themselves.
+    pub(crate) fn lends(&self, n: NodeId) -> bool {
+        let root = self.root(n);
+        self.of_cohorts.iter().any(|(lender, ..)| self.root(*lender) == root)
+    }
+
+    /// What cohorts themselves are charged, by column.
+    pub(crate) fn charged_cohorts(&self) -> BTreeMap<(NodeId, FlavorResource), Amount> {
+        let mut sums = BTreeMap::new();
+        for &(n, fr, amount) in &self.of_cohorts {
+            let sum = sums.entry((n, fr)).or_insert(Amount::ZERO);
+            *sum = sum.add(amount);
+        }
+        sums
     }
 
     /// Takes usage away at a node, the mirror of [`Tree::add`].

@@ -5,8 +5,8 @@ use plimsoll_api::event::EventRecord;
 use plimsoll_api::json;
 use plimsoll_jobs::plan::REPORTING_CONTROLLER;
 use plimsoll_queueing::{
-    Action as QueueAction, Admission, Condition, RecordCause, WorkloadEvent, WorkloadKey, WorkloadUpdate,
-    cond,
+    Action as QueueAction, Admission, Condition, LoanChange, RecordCause, WorkloadEvent, WorkloadKey,
+    WorkloadUpdate, cond,
 };
 use plimsoll_scheduler::{Action as SchedulerAction, Event as SchedulerEvent, FailureReason, PodRef};
 use serde_json::Value;
@@ -126,6 +126,15 @@ pub fn queued(action: &QueueAction) {
         QueueAction::FailPod { namespace, name, .. } => info!(
             pod = %format_args!("{namespace}/{name}"), "Terminated a pod that waited for a node on which it can't start"
         ),
+        QueueAction::UpdateLoan(update) => match &update.change {
+            LoanChange::Grant => info!(quotaLoan = update.name, "Quota loan granted"),
+            LoanChange::Return => info!(quotaLoan = update.name, "Quota loan returned"),
+            LoanChange::Explain(message) => {
+                info!(quotaLoan = update.name, detail = message, "Quota loan waits");
+            }
+            LoanChange::Delete => info!(quotaLoan = update.name, "Quota loan deleted"),
+            LoanChange::Finalizers(_) => {}
+        },
         QueueAction::UpdateWorkload(_)
         | QueueAction::Record(..)
         | QueueAction::ClusterQueueStatus(..)

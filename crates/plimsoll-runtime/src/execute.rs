@@ -366,6 +366,7 @@ fn log_answer(action: &Action, answer: &Answer) {
         Action::Scheduler(SchedulerAction::ReleaseClaims { .. }) => "releasing claims for devices",
         Action::Queueing(QueueAction::DeactivateWorkload { .. }) => "deactivating a workload",
         Action::Queueing(QueueAction::FailPod { .. }) => "terminating a pod",
+        Action::Queueing(QueueAction::UpdateLoan(_)) => "writing a quota loan",
         Action::Scheduler(_) | Action::Queueing(_) => "",
     };
     match (answer, action) {

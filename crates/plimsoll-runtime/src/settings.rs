@@ -112,8 +112,11 @@ impl Settings {
             stopwatch: Some(Arc::new(crate::clock::Monotonic::default())),
             ..self.place.clone()
         };
-        let queueing =
-            || plimsoll_queueing::Config { device_selector: Some(selector.clone()), ..self.queueing.clone() };
+        let queueing = || plimsoll_queueing::Config {
+            device_selector: Some(selector.clone()),
+            shard: self.shard.is_some(),
+            ..self.queueing.clone()
+        };
         EngineConfig {
             scheduler: self.roles.placement.then(place),
             queueing: self.roles.queueing.then(queueing),

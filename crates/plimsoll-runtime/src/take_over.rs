@@ -8,14 +8,14 @@ use plimsoll_client::reflector::Memory;
 use plimsoll_client::{discovery, pager};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Api, DEVICE_CLAIMS, Encoding, Error, Resource, WORKLOADS};
+use crate::api::{Api, DEVICE_CLAIMS, Encoding, Error, QUOTA_LOANS, Resource, WORKLOADS};
 use crate::driver::Inbox;
 
 /// First and longest pause after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// Resources of which a leader gives something away in writes: quota, devices.
-pub const GIVES: [Resource; 2] = [WORKLOADS, DEVICE_CLAIMS];
+pub const GIVES: [Resource; 3] = [WORKLOADS, DEVICE_CLAIMS, QUOTA_LOANS];
 
 /// Waits until this process leads and has seen what the leader before it wrote to workloads and claims for devices, then has
 /// the engine and the job controllers decide (`took_over` is cancelled). `given`: what has been seen of those that are watched.

@@ -1,7 +1,7 @@
 //! Every action gets exactly one answer, whatever the API server responds and in which order actions end.
 
 use plimsoll_engine::Unanswered;
-use plimsoll_queueing::{Condition, WorkloadKey, WorkloadUpdate, cond};
+use plimsoll_queueing::{Condition, LoanChange, LoanUpdate, WorkloadKey, WorkloadUpdate, cond};
 use plimsoll_scheduler::{DeviceGrant, PodRef, PreBindWork};
 use plimsoll_state::Answer;
 use plimsoll_state::model::AllocatedDevice;
@@ -39,6 +39,13 @@ fn action(kind: u8, object: u8, number: u64) -> Action {
         }
         6 => Action::Queueing(QueueAction::DeactivateWorkload { key: key(), uid }),
         7 => Action::Queueing(QueueAction::FailPod { namespace: "ns".into(), name: uid.clone(), uid }),
+        11 => Action::Queueing(QueueAction::UpdateLoan(Box::new(LoanUpdate {
+            name: uid.clone(),
+            uid,
+            version: number,
+            change: [LoanChange::Grant, LoanChange::Return, LoanChange::Delete][(number % 3) as usize]
+                .clone(),
+        }))),
         10 => {
             let (claims, deallocate) = (vec![claim(number)], number.is_multiple_of(2));
             place(SchedulerAction::ReleaseClaims { pod: pod(), claims, deallocate })
@@ -99,7 +106,7 @@ proptest! {
     /// any order with any fault.
     #[test]
     fn every_action_gets_exactly_one_answer(
-        steps in proptest::collection::vec((0u8..8, 0u8..11, 0u8..3, 0u8..12), 0..160),
+        steps in proptest::collection::vec((0u8..8, 0u8..12, 0u8..3, 0u8..12), 0..160),
     ) {
         let (mut lanes, mut unanswered) = (Lanes::default(), Unanswered::default());
         let (mut running, mut number): (Vec<Running>, u64) = (Vec::new(), 0);

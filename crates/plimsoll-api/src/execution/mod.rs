@@ -9,6 +9,7 @@
 
 mod claims;
 mod extenders;
+mod loans;
 mod pods;
 mod pre_bind;
 pub mod status;
@@ -103,6 +104,7 @@ pub fn begin(action: Action, seen: Option<Arc<Value>>, now: Time) -> Result<Step
         Action::Queueing(QueueAction::FailPod { namespace, name, uid }) => {
             Ok(pods::fail(namespace, name, uid, now))
         }
+        Action::Queueing(QueueAction::UpdateLoan(update)) => Ok(loans::update(*update)),
         other @ (Action::Scheduler(SchedulerAction::Extend { .. } | SchedulerAction::Record { .. })
         | Action::Queueing(
             QueueAction::Record(..)
@@ -133,7 +135,9 @@ pub fn refuse(action: &Action, why: &str) -> Vec<Event> {
             | SchedulerAction::ClearNomination { .. }
             | SchedulerAction::ReleaseClaims { .. },
         )
-        | Action::Queueing(QueueAction::DeactivateWorkload { .. } | QueueAction::FailPod { .. }) => {
+        | Action::Queueing(
+            QueueAction::DeactivateWorkload { .. } | QueueAction::FailPod { .. } | QueueAction::UpdateLoan(_),
+        ) => {
             vec![answered(action.clone(), Answer::Failed(why.to_owned()))]
         }
         Action::Scheduler(SchedulerAction::Record { .. })

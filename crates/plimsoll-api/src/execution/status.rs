@@ -42,6 +42,7 @@ pub fn status_of(action: &Action) -> Option<(StatusKey, Status)> {
         Action::UpdateWorkload(_)
         | Action::DeactivateWorkload { .. }
         | Action::FailPod { .. }
+        | Action::UpdateLoan(_)
         | Action::Record(..) => return None,
     })
 }

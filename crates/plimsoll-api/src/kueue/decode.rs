@@ -43,7 +43,7 @@ pub(super) fn name(object: &Value) -> Result<String> {
     }
 }
 
-fn optional_time(field: &str, value: &Value) -> Result<Option<Time>> {
+pub(super) fn optional_time(field: &str, value: &Value) -> Result<Option<Time>> {
     value.as_str().map(|t| time(field, t)).transpose()
 }
 
@@ -53,7 +53,7 @@ fn quantity(field: &str, value: &Value) -> Result<Quantity> {
 }
 
 /// cpu in millicores, everything else in whole units.
-fn amount(field: &str, resource: &str, value: &Value) -> Result<i64> {
+pub(super) fn amount(field: &str, resource: &str, value: &Value) -> Result<i64> {
     let q = quantity(field, value)?;
     Ok(if resource == "cpu" { q.milli_value() } else { q.value() })
 }
@@ -79,7 +79,7 @@ fn stop_policy(object: &Value) -> StopPolicy {
     }
 }
 
-fn deleting(object: &Value) -> bool {
+pub(super) fn deleting(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 

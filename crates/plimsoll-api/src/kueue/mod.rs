@@ -9,6 +9,7 @@ mod events;
 mod flavor;
 mod names;
 mod preemption_config;
+mod quota_loan;
 mod quota_release;
 mod status;
 pub mod variants;
@@ -24,6 +25,7 @@ pub use events::{add_metric_labels, add_workload_labels, delete_event, upsert_ev
 pub use flavor::resource_flavor;
 pub use names::{WorkloadNames, limited_name, role_hash};
 pub use preemption_config::preemption_config;
+pub use quota_loan::quota_loan;
 pub use quota_release::{QuotaRelease, QuotaReleaseStrategy};
 pub use status::{
     admission, admits_unready, amount, cluster_queue_status, contradicts_admission, local_queue_status,

@@ -35,7 +35,7 @@ impl Queueing {
         self.local_queues.insert(key, row)
     }
 
-    pub(super) fn rebuild_soon(&mut self) {
+    pub(crate) fn rebuild_soon(&mut self) {
         self.tree_dirty = true;
         self.due.everywhere();
         self.dirty.respecified.extend(self.cluster_queues.ids());

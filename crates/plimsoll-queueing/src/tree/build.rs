@@ -68,7 +68,8 @@ impl Tree {
             }
         }
         let exact = vec![Exact::default(); cells.len()];
-        let mut tree = Self { nodes, columns, cells, exact, resource_of, log: Vec::new() };
+        let mut tree =
+            Self { nodes, columns, cells, exact, resource_of, log: Vec::new(), of_cohorts: Vec::new() };
         tree.accumulate();
         tree
     }
@@ -171,6 +172,10 @@ impl Tree {
             })
             .map(|(n, fr, leaf)| if leaf { self.exact[n * self.columns + fr] } else { Exact::default() })
             .collect();
+        for &(n, fr, amount) in &self.of_cohorts {
+            let i = self.at(n, fr);
+            usage[i] = usage[i].add(Exact::of(amount));
+        }
         for n in self.top_down().into_iter().rev() {
             let Some(parent) = self.nodes[n.index()].parent else { continue };
             for fr in FlavorResource::first(self.columns) {

@@ -57,6 +57,7 @@ pub fn resources(roles: Roles, gangs: bool, nodes: bool, jobs: &Config) -> Vec<R
             api::CLUSTER_QUEUES,
             api::LOCAL_QUEUES,
             api::COHORTS,
+            api::QUOTA_LOANS,
             api::FLAVORS,
             api::WORKLOAD_PRIORITY_CLASSES,
             api::ADMISSION_CHECKS,

@@ -200,6 +200,7 @@ pub fn resource(object: &Value) -> Resource {
         TOPOLOGIES,
         PREEMPTION_CONFIGS,
         RUN_WINDOWS,
+        QUOTA_LOANS,
         SERVICES,
         BUDGETS,
         VOLUMES,
