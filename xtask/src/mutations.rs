@@ -1,6 +1,6 @@
 //! `cargo xtask simulate --mutations [NAME…]`: takes one mend after the other out of the sources, and has the simulator find that
 //! out by seeds. The mutations are the files of `crates/plimsoll-sim/mutations`: why, the source after `---`, what is there
-//! now, and after `+++` what is there instead; and more sources where one mend covers another. One whose first line ends with a flag, such as `(--joint)`, is for the seeds of that family. A
+//! now, and after `+++` what is there instead; and more sources where one mend covers another. One whose first line ends with a flag, such as `(--joint)`, is for the seeds of that family, or for the tests named there. A
 //! mutation that no seed finds says what the simulator does not look for.
 
 use std::path::{Path, PathBuf};
@@ -18,14 +18,29 @@ const SEEDS: &[&str] = &["--from", "2026112200000", "--seeds", "400", "--no-shri
 const JOINT_SEEDS: &[&str] = &["--joint", "--seeds", "60", "--no-shrink"];
 /// The same for mutations of writes about pods that fail for a while.
 const UNWRITTEN_SEEDS: &[&str] = &["--unwritten", "--seeds", "100", "--no-shrink"];
+/// Tests that find mutations of quota loans, which have a model of the API of their own.
+const LOANS: &[&str] = &["-p", "plimsoll-queueing", "--lib", "loans::protocol_tests"];
 /// How the first line of those ends.
-const FAMILIES: [(&str, &[&str]); 2] = [("(--joint)", JOINT_SEEDS), ("(--unwritten)", UNWRITTEN_SEEDS)];
+const FAMILIES: [(&str, Finder); 3] = [
+    ("(--joint)", Finder::Seeds(JOINT_SEEDS)),
+    ("(--unwritten)", Finder::Seeds(UNWRITTEN_SEEDS)),
+    ("(--loans)", Finder::Tests(LOANS)),
+];
+
+/// What has to find a mutation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finder {
+    /// The simulator, with these arguments.
+    Seeds(&'static [&'static str]),
+    /// `cargo test`, with these arguments.
+    Tests(&'static [&'static str]),
+}
 
 /// A mutation.
 #[derive(Debug, PartialEq, Eq)]
 struct Mutation<'a> {
     edits: Vec<SourceEdit<'a>>,
-    seeds: &'static [&'static str],
+    finder: Finder,
 }
 
 /// A change of one source.
@@ -40,14 +55,14 @@ fn parse(text: &str) -> Option<Mutation<'_>> {
     let (why, rest) = text.split_once("\n--- ")?;
     let first = why.lines().next().unwrap_or_default();
     let family = FAMILIES.iter().find(|(end, _)| first.ends_with(end));
-    let seeds = family.map_or(SEEDS, |(_, seeds)| seeds);
+    let finder = family.map_or(Finder::Seeds(SEEDS), |(_, finder)| *finder);
     let edit = |part| {
         let (file, rest): (&str, &str) = str::split_once(part, '\n')?;
         let (from, to) = rest.split_once("\n+++\n")?;
         Some(SourceEdit { file, from, to: to.strip_suffix('\n').unwrap_or(to) })
     };
     let edits: Option<Vec<_>> = rest.split("\n--- ").map(edit).collect();
-    Some(Mutation { edits: edits?, seeds })
+    Some(Mutation { edits: edits?, finder })
 }
 
 /// A source that has a mutation until this is dropped.
@@ -91,12 +106,25 @@ pub fn run(root: &Path, names: &[String]) -> Result<()> {
         let Some(mutation) = parse(&text) else { bail!("{} is no mutation", file.display()) };
         let mutated: Vec<Mutated> =
             mutation.edits.iter().map(|edit| Mutated::new(root, edit)).collect::<Result<_>>()?;
-        let program = example::build_optimized(root, "simulate")?;
-        drop(mutated);
-        let status =
-            Command::new(program).args(mutation.seeds).stdout(Stdio::null()).status().context("simulate")?;
-        println!("{}: {}", name(file), if status.success() { "not found" } else { "found" });
-        if status.success() {
+        let passes = match mutation.finder {
+            Finder::Seeds(seeds) => {
+                let program = example::build_optimized(root, "simulate")?;
+                drop(mutated);
+                let simulate = Command::new(program).args(seeds).stdout(Stdio::null()).status();
+                simulate.context("simulate")?.success()
+            }
+            Finder::Tests(args) => {
+                let test = |last: &[&str]| {
+                    let mut cargo = Command::new("cargo");
+                    cargo.current_dir(root).arg("test").args(args).args(last);
+                    cargo.stdout(Stdio::null()).stderr(Stdio::null()).status().context("cargo test")
+                };
+                ensure!(test(&["--no-run"])?.success(), "{} does not build", name(file));
+                test(&[])?.success()
+            }
+        };
+        println!("{}: {}", name(file), if passes { "not found" } else { "found" });
+        if passes {
             missed.push(name(file));
         }
     }
