@@ -2,26 +2,29 @@
 //! workload in place; more pods create a second workload, a *slice*, that replaces the first one when it is admitted. Pods
 //! are created with a gate that is removed as far as the admitted slice allows.
 //!
-//! Running pods never exceed the charged quota: a workload shrinks when the surplus pods have ended (Kueue: at once), the
-//! eviction of a slice while another one waits stops the job first (Kueue: finishes the slice and leaves its pods running),
+//! Running pods never exceed the charged quota: a workload shrinks when the surplus pods have ended (Kueue: at once), without
+//! being charged for less in between (Kueue: for none of the pods that have not ended), the eviction of a slice while another one waits stops the job first (Kueue: finishes the slice and leaves its pods running),
 //! and no pod is ungated for a slice that is not admitted.
 
 mod partial;
+mod reclaim;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_api::json;
+use plimsoll_api::kueue::reclaimed;
 use plimsoll_api::resource::{PODS, WORKLOADS};
 use serde_json::{Value, json};
 
-use crate::generic_job::{GenericJob, ReclaimablePod, Step};
+use crate::generic_job::{GenericJob, Step};
 use crate::plan::{Plan, Write, patch, patch_status, remove_finalizer};
 use crate::pod_view::first_slice;
 use crate::store::Kind;
 use crate::{Env, names, pod_view, podset, priority_class, workload};
 
 pub(crate) use partial::{set_first_floors, validate_strategy};
+pub(crate) use reclaim::{end_kept_charge, keep_all_charged, reclaimable};
 
 /// Annotations of admission checks that a pod gets when it is ungated, and that never change afterwards.
 const ONCE: [&str; 2] =
@@ -62,12 +65,6 @@ fn counts_of(wl: &Value) -> BTreeMap<&str, i64> {
     counts(json::list(wl, &["spec", "podSets"]))
 }
 
-/// Pods of a podset that have ended and are no longer charged (`status.reclaimablePods`).
-fn given_back(wl: &Value, podset: &str) -> i64 {
-    let rows = json::list(wl, &["status", "reclaimablePods"]).iter();
-    rows.filter(|r| r["name"] == podset).filter_map(|r| r["count"].as_i64()).sum()
-}
-
 /// Pods per podset that a workload was admitted for, those that were given back before included: the requested number, or
 /// less if the workload grew while its admission was being written.
 fn granted(wl: &Value) -> BTreeMap<&str, i64> {
@@ -75,7 +72,7 @@ fn granted(wl: &Value) -> BTreeMap<&str, i64> {
     let assigned = json::list(wl, &["status", "admission", "podSetAssignments"]).iter();
     for (name, given) in assigned.filter_map(|a| Some((json::text(a, &["name"]), a["count"].as_i64()?))) {
         if let Some(count) = counts.get_mut(name) {
-            *count = given.saturating_add(given_back(wl, name)).min(*count);
+            *count = given.saturating_add(reclaimed(wl, name)).min(*count);
         }
     }
     counts
@@ -87,7 +84,7 @@ fn charged(wl: &Value) -> BTreeMap<&str, i64> {
     let assigned = json::list(wl, &["status", "admission", "podSetAssignments"]);
     for (name, count) in &mut counts {
         let given = assigned.iter().find(|a| a["name"] == *name).and_then(|a| a["count"].as_i64());
-        *count = count.saturating_sub(given_back(wl, name)).min(given.unwrap_or(i64::MAX));
+        *count = (*count - reclaimed(wl, name)).min(given.unwrap_or(i64::MAX));
     }
     counts
 }
@@ -257,82 +254,34 @@ fn follow(job: &dyn GenericJob, choice: &Choice, run: &BTreeMap<String, i64>, en
     {
         return Some(Step::Plan(writes));
     }
-    let (now, asked) = (granted(selected), counts(mine));
-    let ended = job.reclaimable_pods().unwrap_or_default();
-    let ended = |name: &str| ended.iter().filter(|r| r.name == name).map(|r| r.count).sum::<i64>();
-    let has = charged(selected);
-    let grows = asked.iter().any(|(name, n)| n - ended(name) > has.get(name).copied().unwrap_or(0));
-    if reserved(selected) && grows {
-        // The reconcile creates a new slice. Quota that was given back takes one, too.
-        return Some(Step::Continue(None));
-    }
-    // Where pods have ended, a slice with quota shrinks in its status alone: see `reclaimable`.
-    let status_only = |name: &str| ended(name) > 0 || given_back(selected, name) > 0;
-    if now != asked && !(reserved(selected) && asked.keys().any(|name| status_only(name))) {
-        let runs = |name: &str| run.get(name).copied().unwrap_or(0);
-        if asked.iter().all(|(name, n)| runs(name) <= *n) {
-            if !reserved(selected)
-                && let Some(write) = give_back_less(job, selected)
-            {
-                return Some(Step::Plan(vec![write]));
-            }
-            let mut new = (**selected).clone();
-            let mut podsets = resized(declared, &asked);
-            partial::lower_floors(job, selected, &mut podsets, env);
-            json::set(&mut new, &["spec", "podSets"], Value::Array(podsets));
-            return Some(Step::Plan(patch(WORKLOADS, selected, &new).into_iter().collect()));
+    let asked = counts(mine);
+    let runs = |name: &str| run.get(name).copied().unwrap_or(0);
+    if reserved(selected) {
+        let has = reclaim::allowed(job, selected);
+        let grows = asked.iter().any(|(name, n)| {
+            let needed = n - reclaim::ended(job, name);
+            needed > has.get(name).copied().unwrap_or(0)
+        });
+        if grows {
+            // The reconcile creates a new slice. Quota that was given back takes one, too.
+            return Some(Step::Continue(None));
         }
+        if let Some(writes) = reclaim::shrink(job, selected, &asked, run, env) {
+            return Some(Step::Plan(writes));
+        }
+    } else if counts_of(selected) != asked && asked.iter().all(|(name, n)| runs(name) <= *n) {
+        if let Some(write) = reclaim::give_back_less(job, selected) {
+            return Some(Step::Plan(vec![write]));
+        }
+        let mut new = (**selected).clone();
+        let mut podsets = resized(declared, &asked);
+        partial::lower_floors(job, selected, &mut podsets, env);
+        json::set(&mut new, &["spec", "podSets"], Value::Array(podsets));
+        return Some(Step::Plan(patch(WORKLOADS, selected, &new).into_iter().collect()));
     }
     // A slice with quota may start already, with the pods that it was admitted for.
     let starts = retained.as_ref().filter(|r| job.is_suspended() && json::is_true(r, "Admitted"));
     Some(Step::Continue(Some(Arc::clone(starts.unwrap_or(selected)))))
-}
-
-/// The reclaimable pods of a workload. Of a slice with quota that has pods which ended, as many fewer or more as the job asks
-/// for another number than the slice has: spec and status are written one after the other, and what is charged between the
-/// two would be more or less than what runs. `None`: pods run that the job no longer asks for.
-pub(super) fn reclaimable(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Vec<ReclaimablePod>> {
-    let mut rows = job.reclaimable_pods()?;
-    if !env.is_elastic(wl) || !reserved(wl) {
-        return Some(rows);
-    }
-    let podsets = job.pod_sets();
-    let asked = counts(&podsets);
-    let run = running(json::namespace(wl), first_slice(wl), env);
-    for (name, count) in counts_of(wl) {
-        let surplus = count - asked.get(name).copied().unwrap_or(count);
-        let row = rows.iter().position(|r| r.name == name);
-        let ended = row.and_then(|i| rows.get(i)).map_or(0, |r| r.count);
-        let present = given_back(wl, name);
-        if surplus > 0 && ended == 0 && present == 0 {
-            continue;
-        }
-        // What was given back is another's: growth takes a new slice.
-        let wanted = (ended + surplus).max(present);
-        if wanted > present && run.get(name).copied().unwrap_or(0) > count - wanted {
-            return None;
-        }
-        match row.and_then(|i| rows.get_mut(i)) {
-            Some(row) => row.count = wanted,
-            None if wanted > 0 => rows.push(ReclaimablePod { name: name.to_owned(), count: wanted }),
-            None => {}
-        }
-    }
-    Some(rows)
-}
-
-/// Fewer reclaimable pods before a slice without quota shrinks: spec and status are written one after the other, and an
-/// admission between the two would be for fewer pods than are left.
-fn give_back_less(job: &dyn GenericJob, wl: &Value) -> Option<Write> {
-    let wanted = job.reclaimable_pods()?;
-    let most = |name: &str| wanted.iter().filter(|w| w.name == name).map(|w| w.count).sum::<i64>();
-    let rows = json::list(wl, &["status", "reclaimablePods"]);
-    let mut fewer = rows.to_vec();
-    for row in &mut fewer {
-        let count = row["count"].as_i64().unwrap_or(0).min(most(json::text(row, &["name"])));
-        row["count"] = json!(count);
-    }
-    (fewer != rows).then(|| patch_status(WORKLOADS, wl, &json!({ "reclaimablePods": fewer })))
 }
 
 fn resized(podsets: &[Value], counts: &BTreeMap<&str, i64>) -> Vec<Value> {

@@ -219,7 +219,9 @@ fn without_workload(job: &dyn GenericJob, env: Env<'_>) -> Plan {
 
 /// Updates reclaimable pods, priority and maximum execution time of the workload; `None` when they are up to date.
 fn sync(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
-    if let Some(write) = elastic::reclaimable(job, wl, env).and_then(|pods| sync_reclaimable_pods(pods, wl)) {
+    let reclaimable = elastic::reclaimable(job, wl, env);
+    let write = reclaimable.and_then(|pods| sync_reclaimable_pods(pods, wl, env));
+    if let Some(write) = write.or_else(|| elastic::end_kept_charge(wl, env)) {
         return Some(vec![write]);
     }
     if let Some(plan) = sync_admission_gates(job, wl, env.objects.identifiers()) {
@@ -264,7 +266,7 @@ fn sync_admission_gates(job: &dyn GenericJob, wl: &Value, identifiers: Identifie
     Some(plan)
 }
 
-fn sync_reclaimable_pods(mut wanted: Vec<ReclaimablePod>, wl: &Value) -> Option<Write> {
+fn sync_reclaimable_pods(mut wanted: Vec<ReclaimablePod>, wl: &Value, env: Env<'_>) -> Option<Write> {
     let podsets = json::list(wl, &["spec", "podSets"]);
     for pod in &mut wanted {
         let podset = podsets.iter().find(|p| p["name"] == pod.name.as_str());
@@ -277,7 +279,8 @@ fn sync_reclaimable_pods(mut wanted: Vec<ReclaimablePod>, wl: &Value) -> Option<
             count: r["count"].as_i64().unwrap_or(0),
         })
         .collect();
-    if json::is_true(wl, "QuotaReserved") {
+    // Those of a slice of an elastic job may be fewer after it has shrunk.
+    if json::is_true(wl, "QuotaReserved") && !env.is_elastic(wl) {
         // What was given back is another's by now (Kueue `workload_webhook.go`, `validateReclaimablePodsUpdate`). It is wanted
         // less where partial admission lowered the parallelism.
         for old in &present {

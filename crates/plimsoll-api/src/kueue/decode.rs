@@ -230,6 +230,10 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
     let depends = depends.map_or(Ok(Vec::new()), super::depends_on);
     let depends_invalid =
         depends.as_ref().err().map_or(String::new(), |e| format!("Annotation {}: {e}", super::DEPENDS_ON));
+    let pod_sets: Vec<PodSet> =
+        list(spec, "podSets").iter().enumerate().map(pod_set).collect::<Result<_>>()?;
+    let mut status = status(&object["status"])?;
+    super::charged::limit(&mut status.reclaimable, &meta["annotations"], &pod_sets);
     Ok(Workload {
         depends_on: depends.unwrap_or_default(),
         depends_invalid,
@@ -256,11 +260,11 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
         metric_labels: Vec::new(),
         active: spec["active"].as_bool().unwrap_or(true),
         max_execution_seconds: int32(spec, "maximumExecutionTimeSeconds"),
-        pod_sets: list(spec, "podSets").iter().enumerate().map(pod_set).collect::<Result<_>>()?,
+        pod_sets,
         admission_gated_by: text(&meta["annotations"], "kueue.x-k8s.io/admission-gated-by"),
         single_pod: single_pod(meta),
         deleting: deleting(object),
-        status: status(&object["status"])?,
+        status,
     })
 }
 

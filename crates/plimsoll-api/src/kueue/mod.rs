@@ -1,5 +1,6 @@
 //! Kueue's kinds (`kueue.x-k8s.io/v1beta2`): names, object → engine, engine → status.
 
+mod charged;
 pub mod convert;
 mod decode;
 mod depends;
@@ -14,6 +15,7 @@ mod quota_release;
 mod status;
 pub mod variants;
 
+pub use charged::{CHARGED_PODS, keep_charge, keeps_charge, reclaimed};
 pub use decode::{
     PARTIAL_PREEMPTION, PREEMPTION_CONFIG, PRIORITY_BOOST, REPLACEMENT_FOR, cluster_queue, cohort,
     local_queue, topology_assignment, workload,

@@ -50,6 +50,7 @@ struct Harness {
 }
 
 mod partial;
+mod shrink;
 
 impl Harness {
     fn new(quota: i64) -> Self {
@@ -295,7 +296,7 @@ impl Harness {
         let pods = self.pods(name);
         let done = i64::try_from(pods.iter().filter(|p| pod_view::ended(p)).count()).unwrap();
         let left = json::int(&job, &["spec", "completions"]).map_or(wanted, |n| n - done);
-        let wanted = wanted.min(left);
+        let wanted = wanted.min(left).max(0);
         let going = |p: &&Value| !json::deleting(p) && !pod_view::ended(p);
         let mut active: Vec<&Value> = pods.iter().filter(going).collect();
         // Those that wait go first.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use plimsoll_api::conditions::set_status_condition;
 use plimsoll_api::event::EventRecord;
-use plimsoll_api::kueue::REPLACEMENT_FOR;
+use plimsoll_api::kueue::{CHARGED_PODS, REPLACEMENT_FOR};
 use plimsoll_api::resource::WORKLOADS;
 use plimsoll_api::{json, timestamp};
 use plimsoll_state::{Duration, Time};
@@ -16,7 +16,7 @@ use super::nomination::Nomination;
 use super::{Copy, Memory, ORIGIN, Plan, Question, Sight, Step, WorkloadKey, adapter, config, preemption};
 use crate::plan::{self, Write, patch_status};
 use crate::store::Kind;
-use crate::{Env, workload};
+use crate::{Env, elastic, workload};
 
 /// Reporting controller of Events (Kueue's recorder of this controller).
 const REPORTING_CONTROLLER: &str = "kueue-multikueue-controller";
@@ -224,6 +224,7 @@ fn with_counts(group: &Group<'_>, remote: &Value) -> Option<Write> {
         Value::Null => drop(json::remove(&mut new, &["spec", "preemptionGates"])),
         gates => json::set(&mut new, &["spec", "preemptionGates"], gates.clone()),
     }
+    elastic::keep_all_charged(remote, &mut new);
     plan::patch(WORKLOADS, remote, &new)
 }
 
@@ -399,6 +400,8 @@ fn clone_for_worker(group: &Group<'_>) -> Value {
             metadata[key] = Value::Object(map.clone());
         }
     }
+    // Its reclaimable pods are its own.
+    json::remove(&mut metadata, &["annotations", CHARGED_PODS]);
     let mut copy = json!({
         "apiVersion": WORKLOADS.api_version, "kind": WORKLOADS.kind,
         "metadata": metadata, "spec": group.local["spec"],

@@ -299,7 +299,8 @@ fn reclaimable(object: &Value, old: Option<&Value>, elastic: bool, errors: &mut 
     let Some(old) = old.filter(|o| reserved(o) && reserved(object)) else { return };
     let shrunk = if elastic { shrunk(object) } else { Vec::new() };
     for before in json::list(old, &["status", "reclaimablePods"]) {
-        if shrunk.contains(&json::text(before, &["name"])) {
+        let name = json::text(before, &["name"]);
+        if shrunk.contains(&name) || (elastic && plimsoll_api::kueue::keeps_charge(old, name)) {
             continue;
         }
         let count = before["count"].as_i64().unwrap_or(0);

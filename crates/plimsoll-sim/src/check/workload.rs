@@ -110,8 +110,7 @@ impl Held {
     fn read_podset(&mut self, object: &Value, assigned: &Value) {
         let of = |list: &'_ [Value]| list.iter().find(|p| p["name"] == assigned["name"]).cloned();
         let declared = of(list(object, &["spec", "podSets"])).map_or(0, |p| p["count"].as_i64().unwrap_or(1));
-        let done =
-            of(list(object, &["status", "reclaimablePods"])).map_or(0, |r| r["count"].as_i64().unwrap_or(0));
+        let done = plimsoll_api::kueue::reclaimed(object, text(assigned, &["name"]));
         let count = assigned["count"].as_i64().unwrap_or(declared);
         let flavor = text(assigned, &["flavors", "cpu"]).to_owned();
         let each = millis(&assigned["resourceUsage"]["cpu"]) / count.max(1) / 1000;

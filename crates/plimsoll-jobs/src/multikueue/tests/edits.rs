@@ -114,6 +114,52 @@ fn an_elastic_job_grows_and_shrinks_with_its_slices() {
     shrunk.put(Kind::Job, elastic_job(1, "9"));
     let plan = look(&shrunk, &store, "job-b");
     assert_eq!(remote(&plan), ["two: patch Job ", "two: patch Workload "]);
+    let spec_of = |plan: &Plan| {
+        let writes = plan.apart.get("two").into_iter().flatten();
+        let bodies =
+            writes.filter_map(|w| if let Write::Patch { body, .. } = w { Some(body.clone()) } else { None });
+        bodies.last().unwrap()
+    };
+    assert!(spec_of(&plan)["metadata"]["annotations"].is_null());
+    // Of three pods two have ended there: the one that runs is charged while the reclaimable pods are those of the larger slice.
+    copy["metadata"]["resourceVersion"] = json!("6");
+    copy["status"]["reclaimablePods"] = json!([{"name": "main", "count": 2}]);
+    store.put(Kind::Workload, copy);
+    let body = spec_of(&look(&shrunk, &store, "job-b"));
+    assert_eq!(body["spec"]["podSets"][0]["count"], 1);
+    assert_eq!(body["metadata"]["annotations"], json!({plimsoll_api::kueue::CHARGED_PODS: "main=1"}));
+}
+
+/// "MultiKueue ElasticJob Should run an ElasticJob on worker if admitted": another client has admitted the slice for fewer pods
+/// than it asks for. How many run is up to the worker, and the job needs no other slice here.
+#[test]
+fn a_slice_of_a_job_that_runs_elsewhere_has_the_pods_that_it_asks_for() {
+    let mut local = workload("Ready", &["QuotaReserved", "Admitted"]);
+    local["metadata"]["annotations"] = json!({names::ELASTIC: "true", names::SLICE: "job-a"});
+    local["status"]["admission"]["podSetAssignments"] = json!([{"name": "main", "count": 1}]);
+    let template = json!({"metadata": {"annotations": {names::SLICE: "job-a"}},
+        "spec": {"schedulingGates": [{"name": names::ELASTIC_GATE}], "containers": []}});
+    local["spec"]["podSets"][0]["template"] = template.clone();
+    let mut manager = manager(local);
+    let mut plan_of = |parallelism: i64, managed_by: Value, version: &str| {
+        let mut job = elastic_job(parallelism, version);
+        job["spec"]["managedBy"] = managed_by;
+        job["spec"]["template"] = template.clone();
+        job["metadata"]["labels"][names::QUEUE] = json!("q");
+        manager.put(Kind::Job, job);
+        crate::reconcile(&crate::Key::job(crate::config::BATCH_JOB, "ns", "a"), manager.env(NOW))
+    };
+    let creates = |plan: &[Write]| plan.iter().any(|w| matches!(w, Write::Create(..)));
+    let plan = plan_of(2, json!(CONTROLLER), "8");
+    assert!(!creates(&plan), "{plan:?}");
+    // Here what is charged counts.
+    let plan = plan_of(2, Value::Null, "9");
+    assert!(creates(&plan), "{plan:?}");
+    let plan = plan_of(1, json!(CONTROLLER), "10");
+    let Some(Write::Patch { body, subresource: "", .. }) = plan.first() else { panic!("{plan:?}") };
+    assert_eq!(body["spec"]["podSets"][0]["count"], 1);
+    let plan = plan_of(3, json!(CONTROLLER), "11");
+    assert!(creates(&plan), "{plan:?}");
 }
 
 /// Kueue `TestMultiKueueAdapter` of RayClusters (`raycluster_multikueue_adapter_test.go`), as far as it is about sizes.
