@@ -238,6 +238,12 @@ pub trait GenericJob {
         Ok(plan)
     }
 
+    /// Lets a job run on whose stop was begun, where all that its admission assigned is still there; `None`: the stop is completed
+    /// first.
+    fn resume(&self, _workload: &Value, _infos: &[PodSetInfo], _message: &str) -> Option<Plan> {
+        None
+    }
+
     /// Suspends all members and restores them from `workload`, if there is one. Empty when nothing is left to stop.
     /// Kinds that can't do this in one write have a procedure of their own (`JobWithCustomStop`).
     fn stop(&self, workload: Option<&Value>, _reason: &str, message: &str, _now: Time) -> Plan {

@@ -251,6 +251,22 @@ impl GenericJob for Job<'_> {
         }
     }
 
+    fn resume(&self, workload: &Value, infos: &[PodSetInfo], message: &str) -> Option<Plan> {
+        let job = self.object;
+        let mut assigned = job.clone();
+        self.restore_pod_sets_info(&mut assigned, json::list(workload, &["spec", "podSets"]));
+        self.run_with_pod_sets_info(&mut assigned, infos).ok()?;
+        let mut new = job.clone();
+        json::set(&mut new, &["spec", "suspend"], json!(false));
+        if assigned["spec"] != new["spec"] {
+            return None;
+        }
+        json::remove(&mut new, &["metadata", "annotations", names::STOPPING]);
+        let mut plan: Plan = patch(JOBS, job, &new).into_iter().collect();
+        plan.push(event(JOBS, job, false, "Started", message));
+        Some(plan)
+    }
+
     /// Three writes, because the API server lets a template change only while the Job has no start time: suspend, clear
     /// the start time, restore (Kueue `job_controller.go`, `Stop`).
     fn stop(&self, workload: Option<&Value>, _reason: &str, message: &str, _now: Time) -> Plan {

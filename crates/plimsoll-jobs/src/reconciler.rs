@@ -89,7 +89,8 @@ pub fn reconcile(job: &dyn GenericJob, env: Env<'_>) -> Plan {
     }
     // The process that began to stop it may have ended in between.
     if job.is_stopping() {
-        return stop(job, Some(&wl), "NotAdmitted", "Not admitted by cluster queue", env);
+        let completed = || stop(job, Some(&wl), "NotAdmitted", "Not admitted by cluster queue", env);
+        return resume(job, &wl, env).unwrap_or_else(completed);
     }
     if let Some(plan) = sync(job, &wl, env) {
         return plan;
@@ -317,15 +318,26 @@ pub(crate) fn stopped(wl: &Value, ended: bool) -> Write {
     }
 }
 
+/// Takes back the stop of a job whose workload is no longer evicted, and has kept its quota: another client took the eviction
+/// back. (Kueue leaves the Job suspended.)
+fn resume(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
+    if !json::is_true(wl, "Admitted") || json::is_true(wl, "Evicted") {
+        return None;
+    }
+    job.resume(wl, &podset::infos(wl, env).ok()?, &admitted_by(wl))
+}
+
+fn admitted_by(wl: &Value) -> String {
+    format!("Admitted by clusterQueue {}", json::text(wl, &["status", "admission", "clusterQueue"]))
+}
+
 fn start(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Plan {
     // Pods have no `managedBy`: their gates keep them from running here (Kueue `startJob`).
     if job.resource() == PODS && runs_elsewhere(wl, env) {
         return Plan::new();
     }
-    let message =
-        format!("Admitted by clusterQueue {}", json::text(wl, &["status", "admission", "clusterQueue"]));
     let started =
-        podset::infos(wl, env).and_then(|infos| job.start(&infos, &message).map_err(Error::Conflict));
+        podset::infos(wl, env).and_then(|infos| job.start(&infos, &admitted_by(wl)).map_err(Error::Conflict));
     match started {
         Ok(plan) => plan,
         Err(Error::Missing(_)) => vec![Write::RequeueAfter(RETRY)],

@@ -208,3 +208,42 @@ fn a_job_whose_pods_terminate_waits_for_its_workload() {
     cache.config.quota_release.jobs = QuotaReleaseStrategy::OnTerminal;
     assert!(!creates(&cache));
 }
+
+/// Another client takes an eviction back while its job is being stopped ("Should stop ungating once the slice holding the
+/// reservation is evicted" of the integration suite of Jobs): the job runs on. With another assignment it is stopped first.
+#[test]
+fn a_job_that_begins_to_stop_runs_on_when_the_eviction_is_taken_back() {
+    let mut cache = cache();
+    let (mut job, wl) = running(&mut cache);
+    let before = job.clone();
+    let mut evicted = wl.clone();
+    json::set(&mut evicted, &["metadata", "resourceVersion"], json!("50"));
+    let condition =
+        json!({"type": "Evicted", "status": "True", "reason": "Preempted", "message": "preempted"});
+    evicted["status"]["conditions"].as_array_mut().unwrap().push(condition);
+    cache.put(Kind::Workload, evicted);
+    // Suspended, and its start time removed. Its pods are still there.
+    for version in ["8", "9"] {
+        json_patch_merge(&mut job, body(&run(&cache, &key()), 0));
+        json::set(&mut job, &["metadata", "resourceVersion"], json!(version));
+        cache.put(Kind::Job, job.clone());
+    }
+    assert_eq!((&job["spec"]["suspend"], &job["status"]["startTime"]), (&json!(true), &Value::Null));
+    assert_eq!(json::annotation(&job, names::STOPPING), Some("true"));
+    let mut back = wl.clone();
+    json::set(&mut back, &["metadata", "resourceVersion"], json!("51"));
+    cache.put(Kind::Workload, back.clone());
+    let writes = run(&cache, &key());
+    assert_eq!(short(&writes)[1..], ["Started: Admitted by clusterQueue cq"], "{writes:?}");
+    let mut resumed = job.clone();
+    json_patch_merge(&mut resumed, body(&writes, 0));
+    assert_eq!(resumed["spec"], before["spec"]);
+    assert_eq!(json::annotation(&resumed, names::STOPPING), None);
+
+    json::set(&mut job, &["spec", "template", "spec", "nodeSelector", "zone"], json!("other"));
+    json::set(&mut job, &["metadata", "resourceVersion"], json!("10"));
+    cache.put(Kind::Job, job);
+    let writes = run(&cache, &key());
+    assert!(!short(&writes).iter().any(|w| w.starts_with("Started")), "{writes:?}");
+    assert!(body(&writes, 0)["spec"]["suspend"].is_null(), "{writes:?}");
+}
