@@ -115,13 +115,14 @@ impl Queueing {
     }
 
     /// Asks the checks of a workload anew that has lost its reservation: where the write of its eviction failed and one after
-    /// it did not, and where a check answered while the write that took the reservation was on its way. Whether a write was
-    /// made.
+    /// it did not, and where a check answered while the write that took the reservation was on its way. What a check says of a
+    /// workload that never had quota stands, as in Kueue: no quota is reserved while it failed. Whether a write was made.
     pub(super) fn reset_checks_again(&mut self, id: WorkloadId, now: Time) -> bool {
         let Some(wl) = self.wl_mut(id).filter(|w| !w.obj.is_unconfirmed()) else { return false };
         let s = &wl.obj.status;
-        let not_reset = s.is_true(cond::EVICTED) && wl.failures.take_checks_not_reset();
-        let late = not_reset || has_failed_checks(&wl.obj);
+        let evicted = s.is_true(cond::EVICTED);
+        let not_reset = evicted && wl.failures.take_checks_not_reset();
+        let late = not_reset || ((evicted || wl.has_held()) && has_failed_checks(&wl.obj));
         late && Phase::of(s) == Phase::Pending && self.edit(id, now, Vec::new(), |e| e.reset_checks())
     }
 }

@@ -107,6 +107,8 @@ pub(crate) struct WorkloadInfo {
     request: WorkloadRequest,
     /// Its quota reservation.
     quota: Option<ReservationId>,
+    /// Whether it has one, or had one before.
+    has_held: bool,
     /// The ClusterQueue in which it is pending.
     queued: Option<ClusterQueueId>,
     /// How far the search among flavors got.
@@ -155,6 +157,7 @@ impl WorkloadInfo {
                 devices: Ok(Vec::new()),
             },
             quota: None,
+            has_held: false,
             queued: None,
             last_assignment: None,
             nodes_reserved: false,
@@ -216,7 +219,13 @@ impl WorkloadInfo {
     /// It has quota reserved, for these amounts.
     pub(crate) fn hold(&mut self, reservation: ReservationId, total_requests: Vec<PodSetResources>) {
         self.quota = Some(reservation);
+        self.has_held = true;
         self.request.total_requests = total_requests;
+    }
+
+    /// Whether it has held quota since it is known here.
+    pub(crate) const fn has_held(&self) -> bool {
+        self.has_held
     }
 
     /// Its place among candidates for preemption, before its priority: lower numbers are preempted first.

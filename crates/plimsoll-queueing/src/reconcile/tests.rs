@@ -98,3 +98,46 @@ fn a_reservation_of_another_client_outlives_a_pending_reason_on_its_way() {
     let wl = q.wl(id).unwrap();
     assert!(wl.obj.status.is_true(cond::QUOTA_RESERVED) && wl.quota().is_some());
 }
+
+/// What a check says of a workload without quota stands until its controller says something else (Kueue's scheduler: "The workload
+/// has failed admission checks"). Of a workload that had quota it is the answer to a question of that time, and it is asked again.
+#[test]
+fn a_check_that_fails_before_there_is_quota_keeps_its_answer() {
+    use crate::model::{AdmissionCheckState, CheckState};
+    let now = Time::from_seconds(1000);
+    for (state, evicted) in [
+        (CheckState::Retry, false),
+        (CheckState::Rejected, false),
+        (CheckState::Retry, true),
+        (CheckState::Rejected, true),
+    ] {
+        let mut q = Queueing::new(Config::default());
+        let flavor = ResourceFlavor { name: "f".into(), ..ResourceFlavor::default() };
+        let mut cq = cluster_queue("c", "", 1000, None, false);
+        cq.admission_checks = vec![("check".into(), Vec::new())];
+        let mut w = workload(1, 0, 0, 1000);
+        w.status.admission_checks =
+            vec![AdmissionCheckState { name: "check".into(), state, ..AdmissionCheckState::default() }];
+        if evicted {
+            let kind = cond::EVICTED.into();
+            w.status.conditions.push(Condition { kind, status: true, ..Condition::default() });
+        }
+        for event in [
+            Event::NamespaceUpsert("n".into(), StringMap::default()),
+            Event::ResourceFlavorUpsert(Box::new(flavor)),
+            Event::ClusterQueueUpsert(Box::new(cq)),
+            Event::WorkloadUpsert(Box::new(w)),
+        ] {
+            q.handle(now, event);
+        }
+        let mut reset = false;
+        q.decide(now, &mut |action| {
+            if let Action::UpdateWorkload(update) = action {
+                let checks = update.admission_checks.iter().flatten();
+                reset |= checks.into_iter().any(|check| check.state == CheckState::Pending);
+            }
+        });
+        q.check();
+        assert_eq!(reset, evicted, "{state:?}");
+    }
+}
