@@ -234,7 +234,7 @@ fn pass_on(action: &Action, context: &Context) {
         // Each shard's engine has one, for its own queues.
         Action::Queueing(QueueAction::RunWindowStatus(..))
             if context.shard.as_ref().is_some_and(|shard| !shard.is_default()) => {}
-        Action::Queueing(status) => context.statuses.put(status),
+        Action::Queueing(status) => context.statuses.put(status, &context.cache),
         Action::Scheduler(_) => {}
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_api::execution::status::{Status, StatusKey, status_of, status_request};
+use plimsoll_api::json;
 use plimsoll_client::health::Health;
 use plimsoll_client::leader_election::Claim;
 use plimsoll_client::supervise::caught;
@@ -32,6 +33,8 @@ struct State {
     /// Objects with a wanted status that nothing is done about yet, each once.
     waiting: VecDeque<(Instant, StatusKey)>,
     busy: HashSet<StatusKey>,
+    /// Of these, those that were written in this period: UID, and what ends the period.
+    paused: HashMap<StatusKey, (String, Arc<Notify>)>,
     /// Objects of which the last write failed.
     unsure: HashSet<StatusKey>,
 }
@@ -54,10 +57,15 @@ impl Statuses {
         f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes the status out of an action; other actions are ignored.
-    pub fn put(&self, action: &Action) {
+    /// Takes the status out of an action; other actions are ignored. The first status of an object does not wait for the period of
+    /// one that had its name before.
+    pub fn put(&self, action: &Action, cache: &Cache) {
         let Some((key, wanted)) = status_of(action) else { return };
+        let uid = uid_of(cache, &key);
         self.with(|s| {
+            if let Some((_, over)) = s.paused.get(&key).filter(|(written, _)| *written != uid) {
+                over.notify_one();
+            }
             if s.wanted.insert(key.clone(), wanted).is_none() && !s.busy.contains(&key) {
                 s.waiting.push_back((Instant::now(), key));
             }
@@ -78,6 +86,19 @@ impl Statuses {
     /// The status to write, and whether the last write to its object failed.
     fn wanted(&self, key: &StatusKey) -> Option<(Status, bool)> {
         self.with(|s| Some((s.wanted.remove(key)?, s.unsure.remove(key))))
+    }
+
+    /// Waits for the end of the period of the object with this UID, or until another object has its name.
+    async fn pause(&self, key: &StatusKey, uid: String, cache: &Cache) {
+        let over = Arc::new(Notify::new());
+        self.with(|s| s.paused.insert(key.clone(), (uid.clone(), Arc::clone(&over))));
+        if uid_of(cache, key) == uid {
+            tokio::select! {
+                () = tokio::time::sleep(PERIOD) => {}
+                () = over.notified() => {}
+            }
+        }
+        self.with(|s| s.paused.remove(key));
     }
 
     fn done(&self, key: &StatusKey, again: Option<Status>) {
@@ -131,6 +152,7 @@ impl Statuses {
     ) {
         // What it is now, after the wait.
         let Some((wanted, unsure)) = self.wanted(&key) else { return self.done(&key, None) };
+        let uid = uid_of(&cache, &key);
         let written = caught("writing a status", write(&api, &cache, &key, &wanted, unsure)).await;
         let (permit, late) = permits;
         // What a limit of this client held up says nothing about the server.
@@ -147,7 +169,7 @@ impl Statuses {
                 Some(wanted)
             }
         };
-        tokio::time::sleep(PERIOD).await;
+        self.pause(&key, uid, &cache).await;
         self.done(&key, again);
     }
 }
@@ -165,6 +187,12 @@ async fn acquire(
             (throttle.acquire_now(), permit)
         }
     }
+}
+
+/// The UID of an object, or empty.
+fn uid_of(cache: &Cache, (resource, namespace, name): &StatusKey) -> String {
+    let object = Kind::of(*resource).and_then(|kind| cache.get(kind, namespace, name));
+    object.map(|object| json::uid(&object).to_owned()).unwrap_or_default()
 }
 
 async fn write(
@@ -219,10 +247,10 @@ mod tests {
         let (statuses, stop) = (Statuses::default(), CancellationToken::new());
         let api = Api::direct(Arc::<Server>::clone(&server), "test");
         let world = (Claim::always(), Health::default(), Throttle::default());
-        let work = tokio::spawn(statuses.clone().run(api, cache, world, stop.clone()));
+        let work = tokio::spawn(statuses.clone().run(api, cache.clone(), world, stop.clone()));
         let began = Instant::now();
         for share in 1..=100 {
-            statuses.put(&Action::CohortStatus("c".into(), share));
+            statuses.put(&Action::CohortStatus("c".into(), share), &cache);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -234,5 +262,29 @@ mod tests {
         assert!(times.windows(2).all(|w| w[1] - w[0] >= PERIOD), "{times:?}");
         assert!((5..=7).contains(&times.len()), "{} writes in five seconds", times.len());
         assert_eq!(state.1["fairSharing"]["weightedShare"], 100);
+    }
+    /// "Should ignore a permanently failed index removed by a scale-down" of Kueue's integration suite of Jobs, which makes a
+    /// ClusterQueue of the same name for each spec.
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_replaces_another_gets_its_status_at_once() {
+        let server = Arc::new(Server::default());
+        let cache = Cache::new(plimsoll_jobs::Config::default());
+        let (statuses, stop) = (Statuses::default(), CancellationToken::new());
+        let api = Api::direct(Arc::<Server>::clone(&server), "test");
+        let world = (Claim::always(), Health::default(), Throttle::default());
+        let work = tokio::spawn(statuses.clone().run(api, cache.clone(), world, stop.clone()));
+        let began = Instant::now();
+        for (share, uid) in [(1, "u"), (2, "u"), (3, "v"), (4, "v")] {
+            cache.put(Kind::Cohort, json!({"metadata": {"name": "c", "uid": uid}}));
+            statuses.put(&Action::CohortStatus("c".into(), share), &cache);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        stop.cancel();
+        work.await.unwrap();
+        let state = server.0.lock().unwrap();
+        let times: Vec<u128> = state.0.iter().map(|t| (*t - began).as_millis() / 50 * 50).collect();
+        assert_eq!(times, [0, 200, 1200]);
+        assert_eq!(state.1["fairSharing"]["weightedShare"], 4);
     }
 }
