@@ -116,9 +116,9 @@ fn an_elastic_job_grows_and_shrinks_with_its_slices() {
     assert_eq!(remote(&plan), ["two: patch Job ", "two: patch Workload "]);
     let spec_of = |plan: &Plan| {
         let writes = plan.apart.get("two").into_iter().flatten();
-        let bodies =
+        let mut bodies =
             writes.filter_map(|w| if let Write::Patch { body, .. } = w { Some(body.clone()) } else { None });
-        bodies.last().unwrap()
+        bodies.next_back().unwrap()
     };
     assert!(spec_of(&plan)["metadata"]["annotations"].is_null());
     // Of three pods two have ended there: the one that runs is charged while the reclaimable pods are those of the larger slice.
