@@ -23,7 +23,9 @@ use crate::scenario::extensions::is_elastic;
 use crate::scenario::objects::{self, NAMESPACE, job_name};
 use crate::scenario::{Form, JobSpec, Operation, Plan, QueueSpec, Settings, Stop};
 use pods::Pods;
-use reading::{asked_to_shrink, asks, is_own, job_size, reserved, workload_of};
+use reading::{
+    asked_to_shrink, asks, is_own, job_asked_to_shrink, job_size, owning_job, reserved, workload_of,
+};
 pub use reading::{pod_size, size};
 
 /// CPUs of the largest workload that has to run in the end, whatever its queue.
@@ -259,6 +261,8 @@ impl Users {
     fn scale(&self, name: &str, pods: i32, network: &mut Network) {
         let job = network.api.get(Kind::Job, NAMESPACE, name).filter(|j| is_elastic(j));
         if job.is_some_and(|j| !is_true(j, "Complete")) {
+            let most = job_asked_to_shrink(name, network);
+            let pods = most.map_or(i64::from(pods), |most| most.min(i64::from(pods)));
             self.patch(Kind::Job, key(name), false, json!({"spec": {"parallelism": pods}}), network);
         }
     }
@@ -333,7 +337,15 @@ impl Users {
     /// The runtime of a job that was asked to shrink has let pods go.
     fn shrink(&self, name: &str, network: &mut Network) {
         let Some(workload) = network.api.get(Kind::Workload, NAMESPACE, name) else { return };
-        if let Some(target) = asked_to_shrink(workload) {
+        if let Some(job) = owning_job(workload) {
+            let Some(target) = job_asked_to_shrink(job, network) else { return };
+            let job = key(job);
+            let asks_for =
+                network.api.get(Kind::Job, &job.0, &job.1).map(|j| j["spec"]["parallelism"].as_i64());
+            if asks_for.flatten().is_some_and(|pods| pods > target) {
+                self.patch(Kind::Job, job, false, json!({"spec": {"parallelism": target}}), network);
+            }
+        } else if let Some(target) = asked_to_shrink(workload) {
             let mut podsets = list(workload, &["spec", "podSets"]).to_vec();
             podsets.iter_mut().for_each(|p| p["count"] = json!(target));
             self.patch(Kind::Workload, key(name), false, json!({"spec": {"podSets": podsets}}), network);

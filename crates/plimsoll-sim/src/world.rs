@@ -22,7 +22,7 @@ use crate::measure::Measure;
 use crate::network::Network;
 pub use crate::outcome::Outcome;
 use crate::process::{Known, Process};
-use crate::scenario::{Ending, Faults, Operation, Scenario};
+use crate::scenario::{Ending, Faults, Operation, Scenario, Timed};
 use crate::users::{START, Users};
 
 /// Steps of the longest run.
@@ -85,9 +85,13 @@ impl World {
         let process = Process::new(0, 0, scenario.settings);
         let standby = scenario.settings.standby.then(|| Process::standby(1, 1, scenario.settings));
         let users = Users::new(scenario.seed, scenario.settings, scenario.plan.clone());
-        let cluster = Cluster::new(scenario.seed, scenario.settings.gangs);
+        let cluster = Cluster::new(scenario.seed, &scenario.settings);
         let measured = scenario.settings.gangs.then(Measure::default);
-        let checkers = Checkers::new(&scenario.settings);
+        let mut checkers = Checkers::new(&scenario.settings);
+        let breaks = |o: &Timed| matches!(o.operation, Operation::Faults { .. });
+        if scenario.faults == Faults::default() && !scenario.operations.iter().any(breaks) {
+            checkers.calm(START);
+        }
         let mut world = Self {
             scenario,
             network,
@@ -214,6 +218,7 @@ impl World {
                 network.faults = Faults::default();
                 users.restore(network);
                 self.calm = Some(network.now());
+                self.checkers.calm(network.now());
                 network.agenda.after(LOOK, Event::Users);
             }
             Event::Arrive(number) => return (network.arrive(*number), true),

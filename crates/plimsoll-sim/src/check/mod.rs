@@ -11,6 +11,7 @@ pub mod explanations;
 mod pods;
 mod preemptions;
 pub mod quota;
+mod releases;
 mod slices;
 mod stops;
 mod variants;
@@ -35,6 +36,7 @@ use devices::Devices;
 use pods::Pods;
 use preemptions::Preemptions;
 use quota::{Books, Quotas, Usage};
+use releases::Releases;
 use stops::Stops;
 use variants::Variants;
 use waiting::Waiting;
@@ -133,6 +135,7 @@ pub struct Checkers {
     devices: Devices,
     jobs: slices::Jobs,
     stops: Stops,
+    releases: Releases,
     variants: Variants,
     /// Whether pods need the extender's consent.
     extended: bool,
@@ -150,7 +153,19 @@ impl Checkers {
     /// Checkers for a cluster with these settings.
     pub fn new(settings: &Settings) -> Self {
         let extended = settings.extender.is_some_and(|e| !e.ignorable);
-        Self { extended, joint: settings.joint, blocks: settings.block_admission, ..Self::default() }
+        let releases = Releases::new(settings);
+        Self {
+            extended,
+            joint: settings.joint,
+            blocks: settings.block_admission,
+            releases,
+            ..Self::default()
+        }
+    }
+
+    /// From now on nothing goes wrong.
+    pub fn calm(&mut self, now: Time) {
+        self.releases.calm(now);
     }
 
     /// An object has changed. `decided`: quotas that the process has known since it decided on this change, where it
@@ -215,6 +230,7 @@ impl Checkers {
             }
             new.check_change(&name.1, &old)?;
             self.variants.changed(&old, new, &self.held)?;
+            self.releases.compare(&name, &old, new, &self.pods, now)?;
             let asks = self.checks.compare(&name.1, &old, new)?;
             self.requests.compare(&name.1, &old, new, asks)?;
             if let Some(decided) = decided {
@@ -256,7 +272,7 @@ impl Checkers {
         }
         self.devices.pod_changed(name, object, now)?;
         let before = self.usage.clone();
-        self.pods.changed(name, object);
+        self.pods.changed(name, object, now);
         self.usage.bound = self.pods.on_nodes();
         self.pods.compare(&self.held, &self.jobs, now)?;
         match decided {

@@ -24,6 +24,8 @@ struct Running {
     slice: String,
     /// Whether it is to go: it counts for its node only.
     going: bool,
+    /// When it was bound.
+    since: Time,
 }
 
 /// Pods.
@@ -38,7 +40,7 @@ pub struct Pods {
 
 impl Pods {
     /// A pod has changed, or is gone.
-    pub fn changed(&mut self, name: &Name, object: Option<&Value>) {
+    pub fn changed(&mut self, name: &Name, object: Option<&Value>, now: Time) {
         let conditions = object.map_or(&[][..], |o| list(o, &["status", "conditions"]));
         if conditions.iter().any(|c| c["type"] == "PodScheduled" && c["reason"] == "Unschedulable") {
             self.unschedulable.insert(name.clone());
@@ -59,8 +61,21 @@ impl Pods {
             workload: text(object, &["metadata", "annotations", "kueue.x-k8s.io/workload"]).to_owned(),
             slice: text(object, &["metadata", "annotations", SLICE]).to_owned(),
             going: deleting(object),
+            since: self.running.get(name).map_or(now, |known| known.since),
         };
         self.running.insert(name_of(object), running);
+    }
+
+    /// How many pods of a workload use its quota that have been on their nodes for so long. `terminal`: also those that are being
+    /// deleted.
+    pub fn using(&self, workload: &Name, terminal: bool, now: Time, known: Duration) -> usize {
+        let uses = |pod: &Running| {
+            pod.workload == workload.1
+                && pod.slice.is_empty()
+                && (terminal || !pod.going)
+                && now.since(pod.since) > known
+        };
+        self.running.iter().filter(|((namespace, _), pod)| *namespace == workload.0 && uses(pod)).count()
     }
 
     /// How many pods the scheduler once had no node for.

@@ -143,6 +143,11 @@ impl Held {
         self.used.iter().map(|(flavor, used)| (flavor.as_str(), *used))
     }
 
+    /// Whether it is evicted, also once its job has stopped.
+    pub(super) const fn is_evicted(&self) -> bool {
+        self.evicted
+    }
+
     /// Whether it has a reservation, or has not lost it yet.
     pub(super) const fn is_assigned(&self) -> bool {
         self.assigned

@@ -22,6 +22,11 @@ fn is_active(pod: &Value) -> bool {
     !matches!(phase(pod), "Succeeded" | "Failed") && !deleting(pod)
 }
 
+/// Whether a pod is on its way out and has not ended (KEP-3939).
+fn terminates(pod: &Value) -> bool {
+    !matches!(phase(pod), "Succeeded" | "Failed") && deleting(pod)
+}
+
 impl Cluster {
     /// The Job controller looks at a Job.
     pub fn sync_job(&mut self, name: &str, network: &mut Network) {
@@ -65,6 +70,9 @@ impl Cluster {
         let ready = active.iter().filter(|p| is_true(p, "Ready")).count();
         let mut status =
             json!({"active": present_now, "succeeded": succeeded, "failed": count("Failed"), "ready": ready});
+        if self.terminating {
+            status["terminating"] = json!(pods.iter().filter(|p| terminates(p)).count());
+        }
         if !suspended && !job["status"]["startTime"].is_string() {
             status["startTime"] = stamp(network.now());
         }
@@ -122,12 +130,12 @@ mod tests {
 
     use super::*;
     use crate::agenda::Event;
-    use crate::scenario::Faults;
+    use crate::scenario::{Faults, Settings};
 
     #[test]
     fn a_job_makes_its_pods_unless_it_is_suspended_and_takes_them_along() {
         let mut network = Network::new(1, Faults::default(), Time::from_seconds(1));
-        let mut cluster = Cluster::new(1, false);
+        let mut cluster = Cluster::new(1, &Settings::default());
         let template = json!({"spec": {"containers": [{"name": "main"}]}});
         let job = json!({"metadata": {"namespace": NAMESPACE, "name": "j"},
             "spec": {"suspend": true, "parallelism": 2, "template": template}});

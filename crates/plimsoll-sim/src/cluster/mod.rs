@@ -16,6 +16,7 @@ use crate::agenda::Event;
 use crate::api::{Change, Kind, Request, deleting, list, name_of, text, uid};
 use crate::dice::{Dice, Draw};
 use crate::network::Network;
+use crate::scenario::Settings;
 use crate::scenario::objects::NAMESPACE;
 use claims::Claims;
 pub use claims::claims_of;
@@ -37,6 +38,8 @@ pub struct Cluster {
     claims: Claims,
     /// Whether the pods of a Job run only while all of them have nodes.
     gangs: bool,
+    /// Whether Jobs say how many of their pods terminate.
+    terminating: bool,
 }
 
 /// The Job that owns an object: its name and UID.
@@ -79,10 +82,11 @@ fn collect_owned(network: &mut Network) {
 }
 
 impl Cluster {
-    /// A cluster without nodes. `gangs`: whether the pods of a Job run only while all of them have nodes.
-    pub fn new(seed: u64, gangs: bool) -> Self {
+    /// A cluster without nodes.
+    pub fn new(seed: u64, settings: &Settings) -> Self {
         Self {
-            gangs,
+            gangs: settings.gangs,
+            terminating: settings.release.is_some(),
             dice: Dice::new(seed).about("cluster"),
             looks: 0,
             jobs: BTreeSet::new(),

@@ -12,6 +12,7 @@ mod statuses;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use plimsoll_api::kueue::{QuotaRelease, QuotaReleaseStrategy};
 use plimsoll_engine::{Action, Engine, EngineConfig, Event, Unanswered};
 use plimsoll_jobs::ObjectStore;
 use plimsoll_queueing::{
@@ -25,8 +26,8 @@ use crate::api::{Kind, Watch};
 use crate::check::Seen;
 use crate::check::quota::{Books, Column};
 use crate::network::Network;
-use crate::scenario::Settings;
 use crate::scenario::devices::CLASS;
+use crate::scenario::{Release, Settings};
 use calls::Calls;
 use executor::Executor;
 use jobs::Jobs;
@@ -148,6 +149,15 @@ fn pods_ready(settings: &Settings) -> WaitForPodsReady {
     }
 }
 
+fn quota_release(settings: &Settings) -> QuotaRelease {
+    let strategy = |terminal: bool| match terminal {
+        true => QuotaReleaseStrategy::OnTerminal,
+        false => QuotaReleaseStrategy::OnQuotaReleased,
+    };
+    let of = |r: Release| QuotaRelease { jobs: strategy(r.jobs), pods: strategy(r.pods) };
+    settings.release.map_or_else(QuotaRelease::default, of)
+}
+
 impl Process {
     /// A replica beside the one that leads, which has not listed anything yet.
     pub fn standby(life: u32, replica: u32, settings: Settings) -> Self {
@@ -204,6 +214,7 @@ impl Process {
                 concurrent_admission: true,
                 partial_scale_up: true,
                 partial_preemption: true,
+                quota_release: quota_release(&settings),
                 ..plimsoll_jobs::Config::default()
             },
             stopping: false,

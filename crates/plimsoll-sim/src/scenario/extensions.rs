@@ -1,6 +1,6 @@
 //! What a scenario may have besides plain queueing: dependencies between jobs, run windows, elastic jobs, an extender.
 
-use plimsoll_api::kueue::DEPENDS_ON;
+use plimsoll_api::kueue::{DEPENDS_ON, PARTIAL_PREEMPTION};
 use plimsoll_api::windows::RUN_WINDOW;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -115,6 +115,9 @@ pub fn annotate(s: &JobSpec, metadata: &mut Value) {
         metadata["annotations"][ELASTIC] = json!("true");
         if s.partial {
             metadata["annotations"]["kueue.x-k8s.io/elastic-job-scale-up-strategy"] = json!("partial");
+        }
+        if s.shrinks {
+            metadata["annotations"][PARTIAL_PREEMPTION] = json!("true");
         }
     }
 }

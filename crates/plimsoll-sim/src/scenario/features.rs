@@ -6,7 +6,7 @@ use plimsoll_state::rng::Rng;
 use super::devices::{Claims, MOST as MOST_DEVICES};
 use super::extensions::{After, ExtenderSpec, Outcome, Over, WindowSpec};
 use super::quotas::{queue, shared};
-use super::{Form, JobSpec, Operation, QueueSpec, Scenario, Timed};
+use super::{Form, JobSpec, Operation, QueueSpec, Release, Scenario, Timed};
 use crate::dice::{Dice, Draw};
 
 /// Least seconds that a window is open: any job that starts when it opens ends within.
@@ -54,6 +54,7 @@ pub fn add(scenario: &mut Scenario) {
         lasting(scenario, &mut rng);
     }
     partial(scenario);
+    release(scenario);
     scenario.operations.sort_by_key(|o| o.at);
 }
 
@@ -64,6 +65,18 @@ fn partial(scenario: &mut Scenario) {
         let can = spec.elastic
             || (spec.form == Form::Workload && spec.least.is_some_and(|least| least < spec.pods));
         spec.partial = can && rng.chance(500);
+    }
+}
+
+/// Some of the elastic jobs that grow in part shrink when they are asked to, and evicted jobs release their quota early or late.
+/// The draws are of their own.
+fn release(scenario: &mut Scenario) {
+    let mut rng = Dice::new(scenario.seed).about("release").rng();
+    if scenario.settings.placement && rng.chance(300) {
+        scenario.settings.release = Some(Release { jobs: rng.chance(500), pods: rng.chance(500) });
+    }
+    for (_, spec) in submitted(scenario) {
+        spec.shrinks = rng.chance(500) && spec.elastic && spec.partial;
     }
 }
 

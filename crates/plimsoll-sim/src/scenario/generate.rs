@@ -93,6 +93,7 @@ fn settings(rng: &mut Rng) -> Settings {
         devices: false,
         flavored: false,
         gangs: false,
+        release: None,
     }
 }
 

@@ -107,6 +107,18 @@ pub struct Settings {
     /// Whether the pods of a Job run only while all of them have nodes, and every job has to run in the end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub gangs: bool,
+    /// `integrations.quotaReleaseStrategy` with its gate on; otherwise its defaults hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release: Option<Release>,
+}
+
+/// Whether evicted jobs keep their quota until their pods have ended (`OnTerminal`), or until those are being deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Release {
+    /// Jobs.
+    pub jobs: bool,
+    /// Pods and pod groups.
+    pub pods: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
@@ -269,6 +281,9 @@ pub struct JobSpec {
     /// Whether an elastic Job grows as far as quota allows, and a Workload with a least count shrinks when it is asked to.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub partial: bool,
+    /// Whether an elastic Job that grows in part shrinks when it is asked to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shrinks: bool,
     /// What each of its pods claims.
     #[serde(default, skip_serializing_if = "Claims::is_empty")]
     pub claims: Claims,

@@ -9,6 +9,18 @@ use crate::network::Network;
 use crate::scenario::extensions::is_elastic;
 use crate::scenario::objects;
 
+/// To how many pods a Job is asked to shrink, if it is.
+pub(super) fn job_asked_to_shrink(job: &str, network: &Network) -> Option<i64> {
+    let mine = |w: &&Arc<Value>| owning_job(w) == Some(job) && !is_true(w, "Finished");
+    network.api.all(Kind::Workload).filter(mine).filter_map(|w| asked_to_shrink(w)).min()
+}
+
+/// The name of the Job that owns a Workload.
+pub(super) fn owning_job(workload: &Value) -> Option<&str> {
+    let owners = list(workload, &["metadata", "ownerReferences"]).iter();
+    owners.filter(|o| o["kind"] == "Job").map(|o| text(o, &["name"])).next()
+}
+
 /// To how many pods a Workload of one podset is asked to shrink, if it has more.
 pub(super) fn asked_to_shrink(workload: &Value) -> Option<i64> {
     let assigned = list(workload, &["status", "admission", "podSetAssignments"]).first()?;
