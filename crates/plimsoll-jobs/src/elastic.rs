@@ -30,6 +30,9 @@ pub(crate) use reclaim::{end_kept_charge, keep_all_charged, reclaimable};
 const ONCE: [&str; 2] =
     ["autoscaling.x-k8s.io/consume-provisioning-request", "autoscaling.x-k8s.io/provisioning-class-name"];
 
+/// Why a slice is finished that its job does not need.
+const OUT_OF_SYNC: (&str, &str) = ("OutOfSync", "The workload slice is out of sync with its parent job");
+
 /// Whether a job has other numbers of pods than its workload.
 pub(super) fn differs_in_size(job: &dyn GenericJob, wl: &Value) -> bool {
     counts(&job.pod_sets()) != counts_of(wl)
@@ -129,7 +132,7 @@ fn choose(rest: &[Arc<Value>]) -> Option<Choice> {
         let (reason, message) = if replaced {
             ("WorkloadSliceReplaced", "Replaced to accommodate a new workload slice")
         } else {
-            ("OutOfSync", "The workload slice is out of sync with its parent job")
+            OUT_OF_SYNC
         };
         (Arc::clone(w), reason, message)
     });
@@ -239,6 +242,13 @@ fn without_live(job: &dyn GenericJob, over: &[Arc<Value>], env: Env<'_>) -> Step
     Step::Continue(None)
 }
 
+/// Whether a job that asks for so many pods needs more than a slice allows, those not counted that have ended.
+fn grows(job: &dyn GenericJob, asked: &BTreeMap<&str, i64>, slice: &Value) -> bool {
+    let has = reclaim::allowed(job, slice);
+    let needed = |name: &str, n: i64| n - reclaim::ended(job, name);
+    asked.iter().any(|(name, n)| needed(name, *n) > has.get(name).copied().unwrap_or(0))
+}
+
 /// Resizes the selected slice to the number of pods that the job requests, or asks for a new slice.
 fn follow(job: &dyn GenericJob, choice: &Choice, run: &BTreeMap<String, i64>, env: Env<'_>) -> Option<Step> {
     let Choice { selected, retained, .. } = choice;
@@ -256,13 +266,12 @@ fn follow(job: &dyn GenericJob, choice: &Choice, run: &BTreeMap<String, i64>, en
     }
     let asked = counts(mine);
     let runs = |name: &str| run.get(name).copied().unwrap_or(0);
+    if !reserved(selected) && retained.as_ref().is_some_and(|other| !grows(job, &asked, other)) {
+        // It asks for nothing any more, and could wait behind a workload that needs what the other slice gives back.
+        return Some(Step::Plan(workload::finish(selected, OUT_OF_SYNC.0, OUT_OF_SYNC.1, env.now)));
+    }
     if reserved(selected) {
-        let has = reclaim::allowed(job, selected);
-        let grows = asked.iter().any(|(name, n)| {
-            let needed = n - reclaim::ended(job, name);
-            needed > has.get(name).copied().unwrap_or(0)
-        });
-        if grows {
+        if grows(job, &asked, selected) {
             // The reconcile creates a new slice. Quota that was given back takes one, too.
             return Some(Step::Continue(None));
         }

@@ -4,6 +4,7 @@
 use super::amount::Amount;
 use super::cycle::victim::Target;
 use super::ids::{ClusterQueueId, FlavorResource, WorkloadId};
+use super::model::{Admission, PodSetAssignment};
 use super::state::WorkloadInfo;
 use super::{KubernetesEvent, cond};
 use crate::Queueing;
@@ -102,6 +103,31 @@ impl Queueing {
                 assigned.reclaim_target = Some(to);
             }
         })
+    }
+
+    /// Whether a slice has more pods than the one before it where that was asked to shrink and has not yet. Admitting it would
+    /// take back what the preemptor waits for (KEP-975: a request stands until it is done).
+    pub(crate) fn grows_against_request(&self, id: WorkloadId, before: WorkloadId) -> bool {
+        let (Some(new), Some(old)) = (self.wl(id), self.wl(before)) else { return false };
+        let Some(asked) = self.shrinkable_of(old).filter(|s| s.asked) else { return false };
+        let (Some(podset), Some(total)) =
+            (old.obj.pod_sets.get(asked.pod_set), old.total_requests().get(asked.pod_set))
+        else {
+            return false;
+        };
+        new.obj.pod_sets.iter().any(|p| p.name == podset.name && p.count > total.count)
+    }
+
+    /// A slice that replaces one that was asked to shrink is asked for what is left of it.
+    pub(crate) fn pass_on_request(&self, id: WorkloadId, admission: &mut Admission) {
+        let allows = self.wl(id).is_some_and(|w| w.obj.partial_preemption);
+        let Some(old) = self.slice_before(id).filter(|_| allows).and_then(|old| self.wl(old)) else { return };
+        let Some(asked) = self.shrinkable_of(old).filter(|s| s.asked) else { return };
+        let Some(podset) = old.obj.pod_sets.get(asked.pod_set) else { return };
+        let same = |a: &&mut PodSetAssignment| a.name == podset.name && a.count > asked.effective;
+        for assigned in admission.assignments.iter_mut().filter(same) {
+            assigned.reclaim_target = Some(asked.effective);
+        }
     }
 
     /// Removes the request to shrink from podsets that have. Whether a write was made.

@@ -140,9 +140,13 @@ impl Queueing {
         if self.replacement(id).is_some() {
             return Some("Another slice of the job has taken the place of this one".to_owned());
         }
-        let old = self.wl(self.slice_before(id)?)?;
-        let leaves = old.quota().is_some() && old.obj.status.is_true(cond::EVICTED);
-        leaves.then(|| format!("The workload slice {} has to stop first", old.obj.key))
+        let before = self.slice_before(id)?;
+        let old = self.wl(before)?;
+        if old.quota().is_some() && old.obj.status.is_true(cond::EVICTED) {
+            return Some(format!("The workload slice {} has to stop first", old.obj.key));
+        }
+        let grows = self.grows_against_request(id, before);
+        grows.then(|| format!("The workload slice {} was asked to shrink", old.obj.key))
     }
 
     /// Whether a waiting workload is to take the place of one that has places on nodes and quota of another ClusterQueue. The pods

@@ -46,6 +46,8 @@ struct Harness {
     engine: Engine,
     now: Time,
     quota: i64,
+    /// Whether the ClusterQueue is `StrictFIFO`.
+    strict: bool,
     notes: Vec<String>,
 }
 
@@ -58,25 +60,34 @@ impl Harness {
     }
 
     fn with(quota: i64, partial_scale_up: bool) -> Self {
+        Self::with_gates(quota, partial_scale_up, false)
+    }
+
+    fn with_gates(quota: i64, partial_scale_up: bool, partial_preemption: bool) -> Self {
         let mut w = Self {
             server: BTreeMap::new(),
             version: 10,
             made: 0,
             unseen: Vec::new(),
             cache: Fixture::default(),
-            engine: Self::engine(quota, partial_scale_up),
+            engine: Self::engine(quota, partial_scale_up, partial_preemption),
             now: Time::from_seconds(START),
             quota,
+            strict: false,
             notes: Vec::new(),
         };
-        w.cache =
-            Fixture::with_config(Config { wait_for_pods_ready: true, partial_scale_up, ..Config::default() });
+        w.cache = Fixture::with_config(Config {
+            wait_for_pods_ready: true,
+            partial_scale_up,
+            partial_preemption,
+            ..Config::default()
+        });
         w.cache.put(Kind::Flavor, json!({"metadata": {"name": "f"}, "spec": {"nodeLabels": {"zone": "a"}}}));
         w
     }
 
-    fn engine(quota: i64, partial_scale_up: bool) -> Engine {
-        let gates = plimsoll_queueing::Gates { partial_scale_up, ..Default::default() };
+    fn engine(quota: i64, partial_scale_up: bool, partial_preemption: bool) -> Engine {
+        let gates = plimsoll_queueing::Gates { partial_scale_up, partial_preemption, ..Default::default() };
         let queueing = plimsoll_queueing::Config { gates, ..Default::default() };
         let mut engine =
             Engine::new(EngineConfig { scheduler: None, queueing: Some(queueing), joint: false });
@@ -87,7 +98,7 @@ impl Harness {
                 name: "f".into(),
                 ..Default::default()
             })),
-            Event::ClusterQueueUpsert(Box::new(Self::cluster_queue(quota))),
+            Event::ClusterQueueUpsert(Box::new(Self::cluster_queue(quota, false))),
             Event::LocalQueueUpsert(Box::new(plimsoll_api::kueue::local_queue(&lq).unwrap())),
         ]
         .into_iter()
@@ -97,8 +108,9 @@ impl Harness {
         engine
     }
 
-    fn cluster_queue(quota: i64) -> plimsoll_queueing::ClusterQueue {
-        let spec = json!({"namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerPriority"},
+    fn cluster_queue(quota: i64, strict: bool) -> plimsoll_queueing::ClusterQueue {
+        let strategy = if strict { "StrictFIFO" } else { "BestEffortFIFO" };
+        let spec = json!({"namespaceSelector": {}, "queueingStrategy": strategy, "preemption": {"withinClusterQueue": "LowerPriority"},
             "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
                 {"name": "f", "resources": [{"name": "cpu", "nominalQuota": quota}]}]}]});
         let object = json!({"metadata": {"name": "cq"}, "spec": spec});
@@ -110,7 +122,7 @@ impl Harness {
     /// The quota becomes another one.
     fn set_quota(&mut self, quota: i64) {
         self.quota = quota;
-        let event = Event::ClusterQueueUpsert(Box::new(Self::cluster_queue(quota)));
+        let event = Event::ClusterQueueUpsert(Box::new(Self::cluster_queue(quota, self.strict)));
         let mut actions = Vec::new();
         self.engine.step(self.now, &mut vec![CoreEvent::Queueing(event)], &mut actions);
         self.act(actions);

@@ -124,7 +124,8 @@ impl Queueing {
         now: Time,
     ) {
         let Some(wl) = self.wl(id) else { return };
-        let admission = self.admission_of(cq, a);
+        let mut admission = self.admission_of(cq, a);
+        self.pass_on_request(id, &mut admission);
         let name = admission.cluster_queue.clone();
         let queued = wl.obj.status.condition(cond::REQUEUED).map_or(wl.obj.creation, |c| c.transition);
         let mut text = format!(

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::super::*;
-use crate::slices::tests::Harness;
+use crate::slices::tests::{Harness, key};
 use crate::testing::outside::workload;
 
 fn harness(on: bool, quota: i64) -> Harness {
@@ -124,6 +124,44 @@ fn those_that_can_shrink_go_before_others_of_their_priority() {
     w.put(1, job(1, 0, 4, Some(1)));
     w.put(2, job(2, 9, 2, None));
     assert_eq!((w.target(0), w.target(1)), (Some(4), None));
+}
+
+/// With partial scale-up (KEP-12100): a slice that waits does not take the quota that the slice before it was asked for, and
+/// with fewer pods it is admitted and asked for what is left.
+#[test]
+fn a_slice_that_waits_does_not_grow_against_a_request() {
+    let gates = Gates { partial_preemption: true, partial_scale_up: true, ..Gates::default() };
+    let mut w = Harness::with(Config { gates, ..Config::default() }, &[("f", 9)]);
+    let after = |n: usize, pods| Workload { replaces: Some(key(n - 1)), ..job(n, 0, pods, Some(2)) };
+    w.put(0, job(0, 0, 5, Some(2)));
+    w.put(1, after(1, 10));
+    w.put(2, after(2, 10));
+    assert_eq!((w.admitted(0), w.admitted(1), w.admitted(2), w.usage()), (false, true, false, 9));
+    w.put(3, job(3, 1, 3, None));
+    assert_eq!((w.target(1), w.evicted(1)), (Some(6), false), "{:?}", w.said);
+
+    // A request stands, whatever becomes of the preemptor, and there is quota for the slice that waits.
+    let activate = |w: &mut Harness, active: bool| {
+        let preemptor = Workload { active, ..w.all[3].clone() };
+        w.put(3, preemptor);
+    };
+    activate(&mut w, false);
+    w.set_quotas(&[("f", 10)]);
+    w.wait(60);
+    assert_eq!((w.target(1), w.admitted(2), w.usage()), (Some(6), false, 9), "{:?}", w.said);
+    assert_eq!(w.why(2), "WaitingForPreemptedWorkloads: The workload slice n/w1 was asked to shrink");
+
+    // It is admitted with no more pods than run.
+    w.resize(2, 8);
+    assert_eq!((w.admitted(1), w.admitted(2), w.usage()), (false, true, 8), "{:?}", w.said);
+    assert_eq!(w.target(2), Some(6), "what is left of the request stands");
+    activate(&mut w, true);
+    assert_eq!((w.target(2), w.admitted(3)), (Some(6), false), "{:?}", w.said);
+    w.resize(2, 6);
+    assert_eq!((w.target(2), w.admitted(3), w.usage()), (None, true, 9), "{:?}", w.said);
+    let asked = w.said.iter().filter(|s| s.contains("PartiallyPreempted"));
+    assert_eq!(asked.count(), 1, "{:?}", w.said);
+    assert!(!w.said.iter().any(|s| s.contains("Evicted")), "{:?}", w.said);
 }
 
 #[test]

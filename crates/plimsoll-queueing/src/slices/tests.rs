@@ -19,7 +19,7 @@ fn slice(n: usize, queue: usize, pods: i32, old: Option<usize>) -> Workload {
     w
 }
 
-fn key(n: usize) -> WorkloadKey {
+pub(crate) fn key(n: usize) -> WorkloadKey {
     WorkloadKey { namespace: "n".into(), name: format!("w{n}") }
 }
 
@@ -35,6 +35,24 @@ fn local(n: usize) -> Event {
         fair_weight_nano: 1_000_000_000,
         ..LocalQueue::default()
     }))
+}
+
+/// The ClusterQueue `c0` with these flavors and CPUs.
+fn queue(quotas: &[(&str, i64)]) -> Event {
+    let mut cq = cluster_queue("c0", "", quotas[0].1 * 1000, None, false);
+    cq.preemption.within_cluster_queue = PreemptionPolicy::LowerOrNewerEqualPriority;
+    cq.resource_groups[0].flavors = quotas
+        .iter()
+        .map(|(name, cpus)| FlavorQuotas {
+            flavor: (*name).into(),
+            resources: vec![ResourceQuota {
+                resource: "cpu".into(),
+                nominal: cpus * 1000,
+                ..ResourceQuota::default()
+            }],
+        })
+        .collect();
+    Event::ClusterQueueUpsert(Box::new(cq))
 }
 
 /// An API server that does what it is asked to, unless told to fail.
@@ -57,22 +75,9 @@ impl Harness {
         let now = Time::from_seconds(1_000);
         let mut w =
             Self { q, all: Vec::new(), version: 1, now, said: Vec::new(), failing: None, silent: None };
-        let mut cq = cluster_queue("c0", "", quotas[0].1 * 1000, None, false);
-        cq.preemption.within_cluster_queue = PreemptionPolicy::LowerOrNewerEqualPriority;
-        cq.resource_groups[0].flavors = quotas
-            .iter()
-            .map(|(name, cpus)| FlavorQuotas {
-                flavor: (*name).into(),
-                resources: vec![ResourceQuota {
-                    resource: "cpu".into(),
-                    nominal: cpus * 1000,
-                    ..ResourceQuota::default()
-                }],
-            })
-            .collect();
         let mut events = vec![Event::NamespaceUpsert("n".into(), StringMap::new())];
         events.extend(quotas.iter().map(|(name, _)| flavor(name)));
-        events.extend([Event::ClusterQueueUpsert(Box::new(cq)), local(0)]);
+        events.extend([queue(quotas), local(0)]);
         w.tell(events);
         w
     }
@@ -120,6 +125,11 @@ impl Harness {
             }
         }
         panic!("goes on for ever: {:?}", self.said);
+    }
+
+    /// The quotas of the ClusterQueue change.
+    pub(crate) fn set_quotas(&mut self, quotas: &[(&str, i64)]) {
+        self.tell(vec![queue(quotas)]);
     }
 
     /// Creates or changes a workload.

@@ -129,6 +129,85 @@ fn an_evicted_job_comes_back_with_what_it_had() {
     assert_eq!((w.running("a"), w.sizes("a")), (10, vec![[10, 7, 10]]));
 }
 
+/// Behind a workload that waits for what the job gives back, its slice that waits would never be admitted.
+#[test]
+fn a_job_shrinks_behind_a_workload_that_waits() {
+    for gate in [false, true] {
+        let mut w = partial(7);
+        w.strict = true;
+        w.set_quota(7);
+        w.partial_job("a", 5);
+        if !gate {
+            w.patch(
+                Kind::Job,
+                "a",
+                &json!({"metadata": {"annotations": {names::SCALE_UP_STRATEGY: "atomic"}}}),
+            )
+            .unwrap();
+        }
+        w.settle();
+        w.push("big", 0, 4);
+        w.settle();
+        w.scale("a", 10);
+        w.settle();
+        assert_eq!((w.running("a"), w.charged()), (5, 5), "the other one is first: {:?}", w.notes);
+        w.scale("a", 3);
+        w.settle();
+        assert_eq!((w.running("a"), w.charged()), (3, 7), "{:?}", w.notes);
+        assert!(json::is_true(&w.server[&(Kind::Workload, "big".into())], "Admitted"));
+    }
+}
+
+/// With partial preemption (KEP-975) the job shrinks in place, though a slice of it waits.
+#[test]
+fn a_job_in_part_shrinks_for_another_one() {
+    let mut w = Harness::with_gates(9, true, true);
+    w.partial_job("a", 5);
+    let annotations = json!({plimsoll_api::kueue::PARTIAL_PREEMPTION: "true"});
+    w.patch(Kind::Job, "a", &json!({"metadata": {"annotations": annotations}})).unwrap();
+    w.settle();
+    w.scale("a", 10);
+    w.settle();
+    assert_eq!((w.running("a"), w.sizes("a")), (9, vec![[10, 5, 9], [10, 9, -1]]));
+
+    // It gives back at most what it has grown by.
+    w.push("big", 9, 3);
+    w.settle();
+    // What slices with quota are asked to shrink to.
+    let requests = |w: &Harness| -> Vec<i64> {
+        let live = w.workloads("a").into_iter().filter(|s| !json::is_true(s, "Finished"));
+        let request = |s: &Value| {
+            let row = &s["status"]["admission"]["podSetAssignments"][0];
+            row.is_object().then(|| row["reclaimTargetCount"].as_i64().unwrap_or(-1))
+        };
+        live.filter_map(request).collect()
+    };
+    assert_eq!((w.charged(), requests(&w)), (9, vec![6]), "{:?}", w.notes);
+
+    // Quota for the slice that waits, and not for the other workload.
+    w.set_quota(10);
+    w.settle();
+    assert_eq!((w.running("a"), w.charged(), requests(&w)), (9, 9, vec![6]), "{:?}", w.notes);
+
+    // Its runtime shrinks it in two steps.
+    w.scale("a", 8);
+    w.settle();
+    assert_eq!((w.running("a"), w.charged(), requests(&w)), (8, 8, vec![6]), "{:?}", w.notes);
+    w.scale("a", 6);
+    w.settle();
+    assert_eq!((w.running("a"), w.charged(), requests(&w)), (6, 9, vec![-1]), "{:?}", w.notes);
+    assert!(json::is_true(&w.server[&(Kind::Workload, "big".into())], "Admitted"));
+    assert_eq!(w.notes.iter().filter(|n| n.contains("PartiallyPreempted")).count(), 1);
+
+    // It grows again, with what is left.
+    w.scale("a", 10);
+    w.settle();
+    assert_eq!((w.running("a"), w.charged()), (7, 10), "{:?}", w.notes);
+    w.delete(Kind::Workload, "big", true);
+    w.settle();
+    assert_eq!((w.running("a"), w.charged()), (10, 10), "{:?}", w.notes);
+}
+
 /// Jobs that grow and shrink at any moment, and others beside them: the harness compares what runs with what is charged after each
 /// write.
 #[test]
