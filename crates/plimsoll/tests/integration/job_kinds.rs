@@ -6,7 +6,7 @@ use crate::common::{Up, condition, job, resource};
 use plimsoll_api::json;
 use plimsoll_runtime::api::{
     CLUSTER_QUEUES, CLUSTER_TRAINING_RUNTIMES, JOB_SETS, JOBS, LEADER_WORKER_SETS, MPI_JOBS, PODS,
-    PYTORCH_JOBS, PatchKind, RAY_CLUSTERS, RAY_JOBS, Resource, TRAIN_JOBS, WORKLOADS,
+    PYTORCH_JOBS, PatchKind, RAY_CLUSTERS, RAY_JOBS, RAY_SERVICES, Resource, TRAIN_JOBS, WORKLOADS,
 };
 use serde_json::{Value, json};
 
@@ -492,6 +492,108 @@ async fn a_ray_cluster_grows_as_far_as_quota_allows() {
     runs(&up, "a", "9", 8).await;
     until(&up, &[[Some(8), Some(7), Some(12)]]).await;
     assert!(!json::flag(&up.get(RAY_CLUSTERS, "team", "a").await, &["spec", "suspend"]), "it never stopped");
+}
+
+/// Kueue KEP-12100, stories 1 and 2, for RayJobs and RayServices: the number of workers in their spec changes.
+#[tokio::test(flavor = "multi_thread")]
+async fn ray_jobs_and_services_grow_as_far_as_quota_allows() {
+    let dir = crate::common::directory();
+    let file = dir.join("config.yaml");
+    let mut config = ray_with_gate("ElasticJobsViaWorkloadSlicesWithPartialReplicaScaleUp");
+    config["integrations"]["frameworks"] = json!(["batch/job", "ray.io/rayjob", "ray.io/rayservice"]);
+    std::fs::write(&file, config.to_string()).unwrap();
+    let arguments = ["--speed", "10", "--with", "ray", "--config", &file.to_string_lossy()];
+    let up = Up::start_in(dir.clone(), &arguments).await;
+    up.apply(QUEUE).await;
+    let template = |policy: &str| {
+        let container = json!({"name": "ray", "image": "ray", "command": ["sleep", "infinity"],
+            "resources": {"requests": {"cpu": "1"}}});
+        json!({"spec": {"restartPolicy": policy, "containers": [container]}})
+    };
+    let cluster = json!({"headGroupSpec": {"template": template("Always")}, "workerGroupSpecs": [
+        {"groupName": "small", "replicas": 2, "minReplicas": 0, "maxReplicas": 20, "template": template("Always")}]});
+    let job = json!({"entrypoint": "sleep infinity", "shutdownAfterJobFinishes": true, "rayClusterSpec": cluster,
+        "submitterPodTemplate": template("Never")});
+    let quota = async |up: &Up, cpus: i64| {
+        up.until_shown("the quota changes", async |up| {
+            let mut queue = up.get(CLUSTER_QUEUES, "", "cq").await;
+            queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(cpus);
+            up.api.replace(CLUSTER_QUEUES, &queue).await.map(drop).map_err(|e| e.to_string())
+        })
+        .await;
+    };
+    // Where the spec of the cluster and its status are, and what runs beside the workers.
+    for (of, spec, at, status, others) in [
+        (RAY_JOBS, job, "rayClusterSpec", "/status/rayClusterStatus", 2),
+        (
+            RAY_SERVICES,
+            json!({"serveConfigV2": "", "rayClusterConfig": cluster}),
+            "rayClusterConfig",
+            "/status/activeServiceStatus/rayClusterStatus",
+            1,
+        ),
+    ] {
+        quota(&up, others + 4).await;
+        let object = json!({"apiVersion": of.api_version, "kind": of.kind,
+            "metadata": {"name": "a", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "main"},
+                "annotations": {"kueue.x-k8s.io/elastic-job": "true",
+                    "kueue.x-k8s.io/elastic-job-scale-up-strategy": "partial"}},
+            "spec": spec});
+        let made = up.until("the kind is served", async |up: &Up| create(up, of, &object).await.ok()).await;
+        let scale = async |up: &Up, workers: i64| {
+            up.until_shown("it is scaled", async |up| {
+                let mut object = up.get(of, "team", "a").await;
+                object["spec"][at]["workerGroupSpecs"][0]["replicas"] = json!(workers);
+                up.api.replace(of, &object).await.map(drop).map_err(|e| e.to_string())
+            })
+            .await;
+        };
+        // Workers that run, and its slices: number of workers, the least, those admitted.
+        let until = async |up: &Up, workers: i64, want: &[[Option<i64>; 3]]| {
+            up.until_shown(&format!("{workers} workers of the {} run", of.kind), async |up| {
+                let queue = up.get(CLUSTER_QUEUES, "", "cq").await;
+                let used = queue["status"]["flavorsUsage"][0]["resources"][0]["total"].clone();
+                let object = up.get(of, "team", "a").await;
+                let ready = object.pointer(status).map(|s| s["readyWorkerReplicas"].clone());
+                let mine = |w: &Value| json::controller(w).is_some_and(|o| o["uid"] == json::uid(&made));
+                let all = up.list(WORKLOADS).await;
+                let live = all.iter().filter(|w| mine(w) && condition(w, "Finished").0 != "True");
+                let size = |w: &Value| {
+                    let given = &w["status"]["admission"]["podSetAssignments"][1]["count"];
+                    let podset = &w["spec"]["podSets"][1];
+                    [&podset["count"], &podset["minCount"], given].map(Value::as_i64)
+                };
+                let mut sizes: Vec<_> = live.map(size).collect();
+                sizes.sort_by_key(|[.., given]| given.is_none());
+                let right = sizes == want && ready == Some(json!(workers));
+                (right && used == (others + workers).to_string()).then_some(()).ok_or(format!(
+                    "{ready:?} run, {used} used, {sizes:?}, not {want:?}\n{}",
+                    object["status"]
+                ))
+            })
+            .await;
+        };
+        until(&up, 2, &[[Some(2), Some(2), Some(2)]]).await;
+        scale(&up, 6).await;
+        until(&up, 4, &[[Some(6), Some(2), Some(4)], [Some(6), Some(4), None]]).await;
+        let pods = up.list(PODS).await;
+        let gated = pods.iter().filter(|p| !json::list(p, &["spec", "schedulingGates"]).is_empty());
+        assert_eq!(gated.count(), 2, "workers beyond the quota wait");
+        quota(&up, others + 6).await;
+        until(&up, 6, &[[Some(6), Some(4), Some(6)]]).await;
+        scale(&up, 3).await;
+        until(&up, 3, &[[Some(3), Some(3), Some(6)]]).await;
+        let object = up.get(of, "team", "a").await;
+        let suspended = [&object["spec"]["suspend"], &object["spec"][at]["suspend"]];
+        assert!(suspended.iter().all(|s| **s != true), "it never stopped: {object}");
+        up.api.delete(of, "team", "a", json::uid(&made), None).await.unwrap();
+        up.until_shown("its quota is released", async |up| {
+            let queue = up.get(CLUSTER_QUEUES, "", "cq").await;
+            let used = &queue["status"]["flavorsUsage"][0]["resources"][0]["total"];
+            (*used == "0").then_some(()).ok_or(queue["status"].to_string())
+        })
+        .await;
+    }
 }
 
 /// Kueue KEP-975: the runtime of a RayCluster, which the test plays, shrinks it as it is asked, and it runs on.
