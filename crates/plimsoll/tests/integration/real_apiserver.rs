@@ -237,3 +237,112 @@ async fn a_real_kube_apiserver_is_served_with_the_rights_of_deploy() {
     stop.cancel();
     let _ = kubelets.await;
 }
+
+/// A program that admits workloads, as an administrator.
+fn admits(program: &mut std::process::Command, kubeconfig: &Path, log: &str) -> Process {
+    let log = kubeconfig.with_file_name(log);
+    let child = program
+        .env("KUBECONFIG", kubeconfig)
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    Process(child, log)
+}
+
+/// Kueue, as its own performance test runs it (`test/performance/scheduler/minimalkueue`), and Plimsoll take turns on the same
+/// objects: what either has admitted keeps its quota and its place, and what waits is admitted by the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn kueue_and_plimsoll_take_over_from_each_other() {
+    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+    let Some(assets) = assets.filter(|dir| dir.join("minimalkueue").exists()) else {
+        eprintln!(
+            "skipped: KUBEBUILDER_ASSETS names no directory with etcd, kube-apiserver and minimalkueue"
+        );
+        return;
+    };
+    let upstream = Upstream::start(&assets, directory(), false).await.unwrap();
+    let api = client(&upstream.kubeconfig).await;
+    install(&api).await;
+    for object in serde_saphyr::from_multiple::<Value>(&queue(4)).unwrap() {
+        api.create(resource(&object), &object).await.unwrap_or_else(|e| panic!("{e}: {object}"));
+    }
+    let submit = async |name: &str, cpus: u32| {
+        let container =
+            json!({"name": "c", "image": "busybox", "resources": {"requests": {"cpu": cpus.to_string()}}});
+        let podset = json!({"name": "main", "count": 1,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}});
+        let wl = json!({"apiVersion": WORKLOADS.api_version, "kind": WORKLOADS.kind,
+            "metadata": {"name": name, "namespace": "team"}, "spec": {"queueName": "main", "podSets": [podset]}});
+        api.create(WORKLOADS, &wl).await.unwrap_or_else(|e| panic!("{e}: {name}"));
+    };
+    let admitted = async |names: &[&str], by: &Process| {
+        let began = Instant::now();
+        loop {
+            let workloads = list(&api, WORKLOADS).await;
+            assert_within_quota(&list(&api, CLUSTER_QUEUES).await, &workloads);
+            let runs = |w: &&Value| json::is_true(w, "Admitted") && !json::is_true(w, "Finished");
+            let mut found: Vec<String> =
+                workloads.iter().filter(runs).map(|w| json::name(w).to_owned()).collect();
+            found.sort();
+            if found == names {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "{found:?} and not {names:?} are admitted: {}", by.log());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    // What a workload was given, and since when.
+    let given = async |name: &str| {
+        let wl = api.get(WORKLOADS, "team", name).await.unwrap();
+        let since = |kind| json::condition(&wl, kind).map(|c| c["lastTransitionTime"].clone());
+        (wl["status"]["admission"].clone(), since("QuotaReserved"), since("Admitted"))
+    };
+    let finish = async |name: &str| {
+        let wl = api.get(WORKLOADS, "team", name).await.unwrap();
+        let mut conditions = json::list(&wl, &["status", "conditions"]).to_vec();
+        conditions
+            .push(json!({"type": "Finished", "status": "True", "reason": "Succeeded", "message": "done",
+            "lastTransitionTime": wl["metadata"]["creationTimestamp"]}));
+        let body = json!({"status": {"conditions": conditions}});
+        let merge = plimsoll_runtime::api::PatchKind::Merge;
+        api.patch(WORKLOADS, "team", name, "status", merge, &body).await.unwrap();
+    };
+    let kueue = || {
+        let mut program = std::process::Command::new(assets.join("minimalkueue"));
+        admits(program.arg("--enableTAS"), &upstream.kubeconfig, "kueue.log")
+    };
+    let plimsoll = || {
+        let mut program = crate::common::binary();
+        let own =
+            ["run", "--queueing", "--leader-elect=false", "--metrics-bind-address", "0", "--kubeconfig"];
+        admits(program.args(own).arg(&upstream.kubeconfig), &upstream.kubeconfig, "plimsoll.log")
+    };
+
+    let mut first = kueue();
+    submit("a", 3).await;
+    admitted(&["a"], &first).await;
+    submit("b", 3).await;
+    let of_a = given("a").await;
+    first.kill();
+
+    let mut second = plimsoll();
+    submit("c", 1).await;
+    admitted(&["a", "c"], &second).await;
+    assert_eq!(given("a").await, of_a, "what Kueue has admitted stays");
+    finish("a").await;
+    admitted(&["b", "c"], &second).await;
+    let (of_b, of_c) = (given("b").await, given("c").await);
+    submit("d", 3).await;
+    second.kill();
+
+    let mut third = kueue();
+    finish("c").await;
+    submit("e", 1).await;
+    admitted(&["b", "e"], &third).await;
+    assert_eq!(given("b").await, of_b, "what Plimsoll has admitted stays");
+    assert_eq!(given("c").await.0, of_c.0);
+    finish("b").await;
+    admitted(&["d", "e"], &third).await;
+    third.kill();
+}
