@@ -16,6 +16,7 @@ mod install;
 mod job_kinds;
 mod kueue_site;
 mod logging;
+mod monitoring;
 mod multikueue;
 mod multikueue_elastic;
 mod multikueue_three;
