@@ -194,6 +194,19 @@ impl Process {
         process
     }
 
+    /// It ends. What is under way arrives or does not, as the bits say, before the next one has listed.
+    fn end(&mut self, server: &mut Server, bits: u64, now: Time) {
+        for n in 0..self.writes.len() + self.given_up.len() {
+            match bits >> (n % 60) & 3 {
+                0 => {}
+                1 if !self.given_up.is_empty() => server.write_loan(&self.given_up.remove(0)),
+                _ => write(server, self, n, Fate::Done),
+            }
+        }
+        let trees = self.trees.clone();
+        *self = Self::new(&trees, server, now);
+    }
+
     fn leads(&self, w: &Workload) -> bool {
         self.trees.contains(&tree_of_queue(&w.queue))
     }
@@ -373,21 +386,7 @@ impl World {
                     server.write_loan(&update);
                 }
             }
-            Op::End(p, bits) => {
-                let process = &mut self.processes[p % count];
-                // What is under way arrives or does not, before the next one has listed.
-                for n in 0..process.writes.len() + process.given_up.len() {
-                    match bits >> (n % 60) & 3 {
-                        0 => {}
-                        1 if !process.given_up.is_empty() => {
-                            server.write_loan(&process.given_up.remove(0));
-                        }
-                        _ => write(server, process, n, Fate::Done),
-                    }
-                }
-                let trees = process.trees.clone();
-                *process = Process::new(&trees, server, now);
-            }
+            Op::End(p, bits) => self.processes[p % count].end(server, bits, now),
             Op::Create(queue, priority, amount) => server.create_workload(queue, priority, amount),
             Op::Finish(n) => {
                 let open =
