@@ -9,6 +9,7 @@ use plimsoll_engine::EngineConfig;
 
 use crate::api::Resource;
 use crate::roles::Roles;
+use crate::shard::Shard;
 use crate::{ingest, reload};
 
 /// The limit of a client.
@@ -103,6 +104,11 @@ impl Settings {
             resources.push(crate::api::PREEMPTION_CONFIGS);
         }
         resources
+    }
+
+    /// The shard that it decides about, if it is not the whole cluster, for so many watches.
+    pub(crate) fn shard(&self, lists: usize) -> Option<Shard> {
+        self.shard.as_deref().map(|name| Shard::new(name, lists))
     }
 
     pub(crate) fn engine(&self) -> EngineConfig {

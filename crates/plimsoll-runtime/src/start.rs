@@ -22,7 +22,6 @@ use crate::leading::Leading;
 use crate::metrics::jobs::JobMetrics;
 use crate::reload::{self, Reloads};
 use crate::settings::{Settings, limit};
-use crate::shard::Shard;
 use crate::status::Statuses;
 use crate::synced::Synced;
 use crate::throttle::Throttle;
@@ -104,6 +103,12 @@ async fn pause(health: Health, inbox: driver::Inbox, stop: CancellationToken) {
             changed = pauses.changed() => if changed.is_err() { return },
         }
     }
+}
+
+/// Starts [`pause`].
+fn pauses((health, inbox): (&Health, &driver::Inbox), supervisor: &Supervisor, stop: &CancellationToken) {
+    let (health, inbox, stop) = (health.clone(), inbox.clone(), stop.clone());
+    supervisor.spawn("pauses", move || pause(health.clone(), inbox.clone(), stop.clone()));
 }
 
 /// Whether a workload has finished, as last seen.
@@ -203,7 +208,7 @@ impl Runtime {
         let stop = CancellationToken::new();
         let supervisor = Supervisor::new(stop.clone());
         let engine = settings.engine();
-        let shard = settings.shard.as_deref().map(|name| Shard::new(name, resources.len()));
+        let shard = settings.shard(resources.len());
         let whole = engine.scheduler.as_ref().is_some_and(plimsoll_scheduler::Config::reads_objects);
         let driver::Driver { inbox, actions, flow, thread } =
             driver::start(engine, resources.len(), &supervisor)?;
@@ -237,10 +242,7 @@ impl Runtime {
             declared_kinds(&api, &sinks, settings, &supervisor, &stop);
         }
         let took_over = taking_over((&api, claim, &inbox), given, &supervisor, &stop);
-        supervisor.spawn("pauses", {
-            let (health, inbox, stop) = (health.clone(), inbox.clone(), stop.clone());
-            move || pause(health.clone(), inbox.clone(), stop.clone())
-        });
+        pauses((&health, &inbox), &supervisor, &stop);
         let statuses = Statuses::default();
         let writing = execute::Context {
             api: api.clone(),
@@ -283,9 +285,7 @@ impl Runtime {
                 supervisor: supervisor.clone(),
             };
             moves::start(&api, shard.as_ref(), &leading, (&supervisor, &stop));
-            if shard.as_ref().is_none_or(Shard::is_default) {
-                multikueue::start(context, &stop);
-            }
+            multikueue::start_where_due(context, shard.as_ref(), &stop);
             let context = control::Context {
                 queue,
                 api: api.writing_as("kueue-job-controller"),

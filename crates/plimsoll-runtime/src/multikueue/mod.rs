@@ -36,6 +36,7 @@ use crate::cache::Cache;
 use crate::event_recorder::Recorder;
 use crate::leading::Leading;
 use crate::metrics::jobs::JobMetrics;
+use crate::shard::Shard;
 use crate::synced::Synced;
 
 /// Field manager of all writes (Kueue's, of the check's state).
@@ -139,8 +140,14 @@ fn unexpected(write: &Write) -> Error {
     Error::Malformed("a write that has no place in a plan of MultiKueue".to_owned())
 }
 
-/// Starts everything.
-pub fn start(context: Context, stop: &CancellationToken) {
+/// Starts everything, where this process has the whole cluster or its default shard.
+pub fn start_where_due(context: Context, shard: Option<&Shard>, stop: &CancellationToken) {
+    if shard.is_none_or(Shard::is_default) {
+        start(context, stop);
+    }
+}
+
+fn start(context: Context, stop: &CancellationToken) {
     let clusters = Clusters::default();
     let api = context.api.writing_as(MANAGER);
     let context = Context { api, ..context };
