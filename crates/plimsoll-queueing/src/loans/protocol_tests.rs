@@ -199,7 +199,9 @@ impl Process {
         for n in 0..self.writes.len() + self.given_up.len() {
             match bits >> (n % 60) & 3 {
                 0 => {}
-                1 if !self.given_up.is_empty() => server.write_loan(&self.given_up.remove(0)),
+                1 if !self.given_up.is_empty() => {
+                    server.write_loan(&self.given_up.remove(0));
+                }
                 _ => write(server, self, n, Fate::Done),
             }
         }
