@@ -361,7 +361,7 @@ fn main() {
     let number = |i: usize| args.get(i).and_then(|a| a.parse::<usize>().ok());
     match (number(0), number(1), args.get(2).map(String::as_str), number(3)) {
         (Some(nodes), Some(shards), Some(load @ ("even" | "skewed")), Some(percent))
-            if nodes % POOLS == 0 && shards > 0 && POOLS % shards == 0 =>
+            if shards > 0 && nodes.is_multiple_of(POOLS) && POOLS.is_multiple_of(shards) =>
         {
             play(nodes, shards, load == "skewed", percent);
         }

@@ -58,7 +58,7 @@ impl WholeCluster {
                 }
                 Ok(Some(_)) => {}
                 Err(error) => {
-                    tracing::warn!(%error, lease = self.lock(), "can't see who leads without --shard")
+                    tracing::warn!(%error, lease = self.lock(), "can't see who leads without --shard");
                 }
             }
             tokio::time::sleep(self.retry).await;
