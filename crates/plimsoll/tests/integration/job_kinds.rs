@@ -566,10 +566,9 @@ async fn ray_jobs_and_services_grow_as_far_as_quota_allows() {
                 let mut sizes: Vec<_> = live.map(size).collect();
                 sizes.sort_by_key(|[.., given]| given.is_none());
                 let right = sizes == want && ready == Some(json!(workers));
-                (right && used == (others + workers).to_string()).then_some(()).ok_or(format!(
-                    "{ready:?} run, {used} used, {sizes:?}, not {want:?}\n{}",
-                    object["status"]
-                ))
+                (right && used.as_str() == Some(&(others + workers).to_string())).then_some(()).ok_or(
+                    format!("{ready:?} run, {used} used, {sizes:?}, not {want:?}\n{}", object["status"]),
+                )
             })
             .await;
         };

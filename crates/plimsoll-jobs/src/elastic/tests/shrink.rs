@@ -31,7 +31,7 @@ impl Harness {
 
     /// What an engine charges that starts with what the API server has at this moment.
     fn charged_after_restart(&self) -> i64 {
-        let mut engine = Self::engine(self.quota, false);
+        let mut engine = Self::engine(self.quota, false, false);
         let workloads = self.server.iter().filter(|((kind, _), _)| *kind == Kind::Workload);
         let events = workloads.filter_map(|(_, wl)| plimsoll_api::kueue::upsert_event(wl).unwrap());
         let mut batch: Vec<CoreEvent> = events.map(CoreEvent::Queueing).collect();
