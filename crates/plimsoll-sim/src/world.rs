@@ -22,7 +22,7 @@ use crate::measure::Measure;
 use crate::network::Network;
 pub use crate::outcome::Outcome;
 use crate::process::{Known, Process};
-use crate::scenario::{Ending, Faults, Operation, Scenario, Timed};
+use crate::scenario::{Ending, Faults, Operation, Scenario};
 use crate::users::{START, Users};
 
 /// Steps of the longest run.
@@ -85,13 +85,8 @@ impl World {
         let process = Process::new(0, 0, scenario.settings);
         let standby = scenario.settings.standby.then(|| Process::standby(1, 1, scenario.settings));
         let users = Users::new(scenario.seed, scenario.settings, scenario.plan.clone());
-        let cluster = Cluster::new(scenario.seed, &scenario.settings);
-        let measured = scenario.settings.gangs.then(Measure::default);
-        let mut checkers = Checkers::new(&scenario.settings);
-        let breaks = |o: &Timed| matches!(o.operation, Operation::Faults { .. });
-        if scenario.faults == Faults::default() && !scenario.operations.iter().any(breaks) {
-            checkers.calm(START);
-        }
+        let (cluster, gangs) = (Cluster::new(scenario.seed, &scenario.settings), scenario.settings.gangs);
+        let checkers = Checkers::new(&scenario, START);
         let mut world = Self {
             scenario,
             network,
@@ -100,7 +95,7 @@ impl World {
             users,
             cluster,
             checkers,
-            measured,
+            measured: gangs.then(Measure::default),
             seen: BTreeMap::new(),
             past: BTreeMap::new(),
             vacant: START,

@@ -26,7 +26,7 @@ use std::rc::Rc;
 use plimsoll_state::{Duration, Time};
 
 use crate::api::{Change, Kind, Name, name_of, text};
-use crate::scenario::Settings;
+use crate::scenario::Scenario;
 use crate::scenario::extensions::refuses;
 use autoscaling::Requests;
 use checks::Checks;
@@ -150,10 +150,14 @@ pub struct Checkers {
 }
 
 impl Checkers {
-    /// Checkers for a cluster with these settings.
-    pub fn new(settings: &Settings) -> Self {
+    /// Checkers for a scenario that begins at this time.
+    pub fn new(scenario: &Scenario, start: Time) -> Self {
+        let settings = &scenario.settings;
         let extended = settings.extender.is_some_and(|e| !e.ignorable);
-        let releases = Releases::new(settings);
+        let mut releases = Releases::new(settings);
+        if scenario.is_calm() {
+            releases.calm(start);
+        }
         Self {
             extended,
             joint: settings.joint,

@@ -54,6 +54,14 @@ pub struct Scenario {
     pub operations: Vec<Timed>,
 }
 
+impl Scenario {
+    /// Whether it has no faults, at any time.
+    pub(crate) fn is_calm(&self) -> bool {
+        let breaks = |o: &Timed| matches!(o.operation, Operation::Faults { .. });
+        self.faults == Faults::default() && !self.operations.iter().any(breaks)
+    }
+}
+
 /// How a process of Plimsoll ends, and when the next replica leads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
