@@ -61,9 +61,9 @@ mod tests {
         for (file, text) in plimsoll_api::crds::MANIFESTS {
             load(text).unwrap_or_else(|e| panic!("{file}: {e}"));
         }
-        assert_eq!(kueue_definitions().len(), 14);
+        assert_eq!(kueue_definitions().len(), 15);
         let rows: Vec<Kind> = kueue_definitions().iter().flat_map(kinds).collect();
-        assert_eq!(rows.len(), 25);
+        assert_eq!(rows.len(), 26);
         for row in rows {
             fn rules(node: &crate::crd::node::Node, at: &str) {
                 for rule in &node.rules {

@@ -14,9 +14,10 @@ const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 /// What names of metrics begin with.
 const FAMILIES: [&str; 4] = ["kueue_", "scheduler_", "plimsoll_", "leader_election_"];
 /// What names the families that have no samples in a short run.
-const SOURCES: [&str; 2] = [
+const SOURCES: [&str; 3] = [
     include_str!("../../../plimsoll-queueing/src/metrics/table.rs"),
     include_str!("../../../plimsoll-runtime/src/metrics/mod.rs"),
+    include_str!("../../../plimsoll-runtime/src/metrics/observe.rs"),
 ];
 
 fn read(file: &str) -> String {
