@@ -106,7 +106,7 @@ impl Queueing {
     }
 
     /// Whether a slice has more pods than the one before it where that was asked to shrink and has not yet. Admitting it would
-    /// take back what the preemptor waits for (KEP-975: a request stands until it is done).
+    /// use the quota that the preemptor waits for (KEP-975: a request holds until the podset has shrunk).
     pub(crate) fn grows_against_request(&self, id: WorkloadId, before: WorkloadId) -> bool {
         let (Some(new), Some(old)) = (self.wl(id), self.wl(before)) else { return false };
         let Some(asked) = self.shrinkable_of(old).filter(|s| s.asked) else { return false };

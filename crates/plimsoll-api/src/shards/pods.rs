@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(words(pods.workload_changed("n", "other", no)), [""; 0]);
         assert_eq!(words(pods.queues_changed(no)), ["-b"]);
         assert_eq!(words(pods.queues_changed(|_| true)), ["+b"]);
-        // Bound by somebody else to a node of another shard, it is still the workload's.
+        // Bound by another scheduler to a node of another shard: the pod still counts for its workload.
         assert_eq!(words(pods.upsert(pod("b", "theirs", "w"), |_| true)), ["+b"]);
         assert_eq!(words(pods.workload_changed("n", "w", no)), ["-b"]);
         assert_eq!(words(pods.upsert(pod("b", "theirs", "w"), no)), [""; 0], "known to be elsewhere");
