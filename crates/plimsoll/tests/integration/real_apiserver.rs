@@ -57,8 +57,12 @@ async fn client(kubeconfig: &Path) -> Api {
 }
 
 async fn list(api: &Api, resource: Resource) -> Vec<Value> {
-    let list = api.get_path(&resource.collection("")).await.unwrap();
-    json::list(&list, &["items"]).to_vec()
+    // "storage is (re)initializing": a definition was created or changed a moment ago, and clients retry.
+    let list = until("a list", async || match api.get_path(&resource.collection("")).await {
+        Err(e) if e.to_string().contains("initializing") => None,
+        list => Some(list.unwrap()),
+    });
+    json::list(&list.await, &["items"]).to_vec()
 }
 
 fn documents(path: &Path) -> Vec<Value> {
