@@ -35,31 +35,8 @@ pub(super) fn basic(value: &Value, path: &Path<'_>, errors: &mut Errors) -> bool
 }
 
 /// Standard names in general (`standardResources`).
-const STANDARD: [&str; 20] = [
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "persistentvolumeclaims",
-    "configmaps",
-    "services.nodeports",
-    "services.loadbalancers",
-    "storage",
-    "requests.storage",
-];
-
 fn is_standard(name: &str) -> bool {
-    STANDARD.contains(&name) || name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
+    name == "storage" || is_standard_quota(name)
 }
 
 /// Names a quota may count (`standardQuotaResources`).

@@ -7,14 +7,15 @@ use plimsoll_apimachinery::{ApiError, Kind};
 use serde_json::{Value, json};
 
 use super::endpoint::{
-    decode, decode_bare, delete_options, key, negotiate_for, not_supported, warn_of_orphans, write_of,
+    decode_bare, delete_options, key, negotiate_for, not_supported, warn_of_orphans, write_of,
 };
 use super::options::WriteOptions;
 use super::present::{is_plain, present, present_written};
+use super::replace::update;
 use super::reply::Reply;
 use super::{Req, body_format, components, list, method_not_allowed, not_served, patch, subresource, watch};
 use crate::auth;
-use crate::pipeline::{self, Change, Deleted};
+use crate::pipeline::{self, Deleted};
 use crate::write::Write;
 use crate::{convert, machine, representation};
 
@@ -186,17 +187,6 @@ fn review(req: &Req, kind: &Arc<Kind>, object: &mut Value, w: &Write) -> Option<
     let server = &req.server;
     let user_of = |token: &str, wanted: &[String]| server.user_of_token(token, wanted);
     auth::create_review(kind, object, &req.info.namespace, &req.user, &user_of, server.rbac())
-}
-
-async fn update(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {
-    body_format(req, machine::has_protobuf(kind))?;
-    let options = WriteOptions::parse(&req.query, "UpdateOptions", false)?;
-    let mut object = decode(req, kind, &options)?;
-    let mut write = write_of(req, kind, &options, "UpdateOptions");
-    pipeline::check_identity(&write, &mut object)?;
-    let result = pipeline::update(&mut write, Change::Replace(object)).await;
-    req.warnings.append(&mut write.warnings);
-    present_written(req, kind, result?).await
 }
 
 async fn delete(req: &mut Req, kind: &Arc<Kind>) -> Result<Reply, ApiError> {

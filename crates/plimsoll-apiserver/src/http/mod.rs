@@ -17,6 +17,7 @@ mod patch;
 mod pieces;
 mod present;
 pub mod query;
+mod replace;
 pub mod reply;
 mod request;
 pub(crate) mod subresource;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use plimsoll_apimachinery::ApiError;
 use plimsoll_apimachinery::meta::{Meta, controller_reference};
-use plimsoll_client::{Client, Deletion, Target, resources};
+use plimsoll_client::{Client, Deletion, Resource, Target, resources};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::deployment::hash::template_hash;
+use super::replicaset::write_status;
 
 /// Label: the hash of the template.
 pub(super) const HASH: &str = "controller.kubernetes.io/hash";
@@ -83,6 +84,25 @@ pub async fn current(
     }
     let hash = template_hash(&data, owner.collisions);
     make(client, owner, &data, (&format!("{}-{hash}", owner.meta.name), &hash), next).await
+}
+
+/// As [`current`]. Where the name is taken, the owner's status counts it, so that the next attempt has another name:
+/// `counted` is that status, of the number of names that were taken.
+///
+/// # Errors
+/// As [`current`], and what the server answers to the status.
+pub async fn current_or_counted(
+    client: &dyn Client,
+    owner: Owner<'_>,
+    known: &[Arc<Revision>],
+    (resource, counted): (&Resource, impl FnOnce(i32) -> Value),
+) -> Result<Revision, ApiError> {
+    let revision = current(client, owner, known).await;
+    if revision.as_ref().is_err_and(|e| e.reason == "AlreadyExists") {
+        let status = counted(owner.collisions.unwrap_or(0).saturating_add(1));
+        write_status(client, resource, owner.meta, status).await?;
+    }
+    revision
 }
 
 async fn make(

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use plimsoll_apimachinery::{ApiError, Details, Kind, Subresource};
 use serde_json::{Map, Value, json};
 
-use super::super::Req;
 use super::super::endpoint::write_of;
 use super::super::options::WriteOptions;
 use super::super::present::wants_nothing;
 use super::super::reply::Reply;
-use super::{body_format, decode_own};
+use super::super::{Req, body_format};
+use super::decode_own;
 use crate::pipeline::{self, Change, Part, uid_conflict};
 use crate::store::{Encoded, Fields, Record};
 use crate::time;

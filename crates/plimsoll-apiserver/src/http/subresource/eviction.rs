@@ -5,11 +5,11 @@ use std::sync::Arc;
 use plimsoll_apimachinery::{ApiError, Cause, Details, Kind, Subresource};
 use serde_json::{Value, json};
 
-use super::super::Req;
 use super::super::endpoint::write_of;
 use super::super::options::{DeleteOptions, WriteOptions};
 use super::super::reply::Reply;
-use super::{body_format, decode_own, read};
+use super::super::{Req, body_format};
+use super::{decode_own, read};
 use crate::pipeline::{self, Change};
 use crate::write::{Admission, Write};
 use crate::{machine, time};

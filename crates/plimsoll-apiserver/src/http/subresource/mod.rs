@@ -13,14 +13,15 @@ use http::Method;
 use plimsoll_apimachinery::{ApiError, Details, Gvk, Kind, KindTable, Subresource};
 use serde_json::Value;
 
-use super::endpoint::{decode, key, negotiate_for, not_supported, write_of};
+use super::endpoint::{decode, key, negotiate_for, not_supported};
 use super::options::WriteOptions;
-use super::present::{present, present_written};
+use super::present::present;
+use super::replace::update;
 use super::reply::Reply;
-use super::{Req, body_format, method_not_allowed, not_served, patch};
+use super::{Req, method_not_allowed, not_served, patch};
 use crate::admission::{self, Operation};
 use crate::auth::Attributes;
-use crate::pipeline::{self, Change};
+use crate::pipeline;
 use crate::{machine, representation};
 
 pub use binding::old_path as old_binding;
@@ -72,16 +73,7 @@ async fn side(req: &mut Req, kind: &Arc<Kind>, verb: &str) -> Result<Reply, ApiE
             let object = read(req, kind).await?;
             present(req, kind, 200, object)
         }
-        "update" => {
-            body_format(req, machine::has_protobuf(kind))?;
-            let options = WriteOptions::parse(&req.query, "UpdateOptions", false)?;
-            let mut object = decode(req, kind, &options)?;
-            let mut write = write_of(req, kind, &options, "UpdateOptions");
-            pipeline::check_identity(&write, &mut object)?;
-            let result = pipeline::update(&mut write, Change::Replace(object)).await;
-            req.warnings.append(&mut write.warnings);
-            present_written(req, kind, result?).await
-        }
+        "update" => update(req, kind).await,
         "patch" => {
             let patch_type = patch::patch_type(req, kind)?;
             patch::patch(req, kind, patch_type).await

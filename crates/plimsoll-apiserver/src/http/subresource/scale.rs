@@ -5,13 +5,13 @@ use std::sync::Arc;
 use plimsoll_apimachinery::{ApiError, Kind, Subresource};
 use serde_json::Value;
 
-use super::super::Req;
 use super::super::endpoint::{decode, write_of};
 use super::super::options::WriteOptions;
 use super::super::patch::patch_type;
 use super::super::present::present;
 use super::super::reply::Reply;
-use super::{body_format, own_kind, read};
+use super::super::{Req, body_format};
+use super::{own_kind, read};
 use crate::machine::scale::{owned_scale, scale_of, with_owned};
 use crate::machine::{self, PatchType};
 use crate::pipeline::{self, Change};

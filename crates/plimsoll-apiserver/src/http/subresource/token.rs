@@ -5,12 +5,12 @@ use std::sync::Arc;
 use plimsoll_apimachinery::{ApiError, FieldError, Kind, Subresource};
 use serde_json::{Value, json};
 
-use super::super::Req;
 use super::super::endpoint::write_of;
 use super::super::options::WriteOptions;
 use super::super::present::present;
 use super::super::reply::Reply;
-use super::{admitted, body_format, decode_own, kind_of_part, own_kind, read};
+use super::super::{Req, body_format};
+use super::{admitted, decode_own, kind_of_part, own_kind, read};
 use crate::auth::tokens::{Grant, ISSUER, Named, claims};
 use crate::store::Key;
 use crate::{machine, time};

@@ -24,7 +24,7 @@ use super::replicaset::write_status;
 use super::revision::{self, Owner, Revision};
 use crate::pod::{Pod, by_owner};
 use crate::pod_control::{PodControl, adopt, let_go, slow_start};
-use model::{DaemonSet, Node};
+use model::{DaemonSet, Node, Status};
 use plan::{ByNode, Plan};
 
 /// Pods made or deleted in one go, at most.
@@ -108,14 +108,8 @@ impl DaemonSetController {
             labels: &set.spec.template["metadata"]["labels"],
             collisions: set.status.collision_count,
         };
-        let revision = revision::current(&*self.client, owner, known).await;
-        if revision.as_ref().is_err_and(|e| e.reason == "AlreadyExists") {
-            // The name is taken: the next attempt has another one.
-            let mut status = set.status.clone();
-            status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
-            write_status(&*self.client, &resources::DAEMON_SETS, &set.metadata, json!(status)).await?;
-        }
-        revision
+        let counted = |n| json!(Status { collision_count: Some(n), ..set.status.clone() });
+        revision::current_or_counted(&*self.client, owner, known, (&resources::DAEMON_SETS, counted)).await
     }
 
     /// Makes and deletes pods; when a failed pod may go that can't yet.

@@ -26,7 +26,7 @@ use super::replicaset::write_status;
 use super::revision::{self, Owner, Revision};
 use crate::pod::{Pod, by_owner};
 use crate::pod_control::{adopt, let_go};
-use model::StatefulSet;
+use model::{StatefulSet, Status};
 use plan::{Op, Plan, Revisions};
 
 /// The StatefulSet controller.
@@ -145,14 +145,8 @@ impl StatefulSetController {
             labels: &set.spec.template["metadata"]["labels"],
             collisions: set.status.collision_count,
         };
-        let revision = revision::current(&*self.client, owner, known).await;
-        if revision.as_ref().is_err_and(|e| e.reason == "AlreadyExists") {
-            // The name is taken: the next attempt has another one.
-            let mut status = set.status.clone();
-            status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
-            write_status(&*self.client, &resources::STATEFUL_SETS, &set.metadata, json!(status)).await?;
-        }
-        revision
+        let counted = |n| json!(Status { collision_count: Some(n), ..set.status.clone() });
+        revision::current_or_counted(&*self.client, owner, known, (&resources::STATEFUL_SETS, counted)).await
     }
 
     async fn create(&self, set: &StatefulSet, revision: &Revision, ordinal: i32) -> Result<(), ApiError> {
