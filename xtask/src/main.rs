@@ -6,6 +6,7 @@ mod deploy;
 mod example;
 mod history;
 mod instructions;
+mod kinds;
 mod mutations;
 mod picture;
 mod protobuf;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
             reports => suites::run(&root, reports.unwrap_or_default(), false),
         },
         Some("deploy") => deploy::run(&root),
+        Some("kinds") => kinds::run(&root),
         Some("picture") => picture::run(),
         Some("history") => match args.get(1..) {
             Some([file]) => history::run(Path::new(file)),
@@ -51,7 +53,7 @@ fn main() -> ExitCode {
             _ => Err(anyhow::anyhow!("usage: cargo xtask protobuf --from DIR")),
         },
         _ => Err(anyhow::anyhow!(
-            "usage: cargo xtask tidy [--update]    check the house rules; lower the lists of exceptions\n       cargo xtask deploy     make the generated manifests of deploy/\n       cargo xtask picture    draw Workloads (JSON on standard input) as SVG\n       cargo xtask history FILE    draw what `bench cluster --history FILE` has kept, as SVG\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers\n       cargo xtask instructions [--bless]    count the instructions of placement, or make the baseline\n       cargo xtask chaos [--duration 10m] [--seed N]    run two replicas against an API server that misbehaves\n       cargo xtask compare-joint [--peers DIR] [--kueue-manifests FILE] …    compare joint admission with Kueue and kube-scheduler\n       cargo xtask simulate [--seeds N] [--minutes M] [--from SEED] [--checked]    play seeds in virtual time, with faults\n       cargo xtask simulate --mutations [NAME]    take mends out of the sources, which seeds have to find\n       cargo xtask suites [--update] SUITE=REPORT…    compare reports of Kueue's integration suites with the list of specs that can't pass"
+            "usage: cargo xtask tidy [--update]    check the house rules; lower the lists of exceptions\n       cargo xtask deploy     make the generated manifests of deploy/\n       cargo xtask kinds     make the table of docs/kinds.md\n       cargo xtask picture    draw Workloads (JSON on standard input) as SVG\n       cargo xtask history FILE    draw what `bench cluster --history FILE` has kept, as SVG\n       cargo xtask schemas    make the table of built-in kinds\n       cargo xtask protobuf --from DIR    make the table of field numbers\n       cargo xtask instructions [--bless]    count the instructions of placement, or make the baseline\n       cargo xtask chaos [--duration 10m] [--seed N]    run two replicas against an API server that misbehaves\n       cargo xtask compare-joint [--peers DIR] [--kueue-manifests FILE] …    compare joint admission with Kueue and kube-scheduler\n       cargo xtask simulate [--seeds N] [--minutes M] [--from SEED] [--checked]    play seeds in virtual time, with faults\n       cargo xtask simulate --mutations [NAME]    take mends out of the sources, which seeds have to find\n       cargo xtask suites [--update] SUITE=REPORT…    compare reports of Kueue's integration suites with the list of specs that can't pass"
         )),
     };
     match result {

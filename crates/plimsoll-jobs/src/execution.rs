@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_api::event::EventRecord;
+use plimsoll_api::event::{EventRecord, ObjectReference};
 use plimsoll_api::json;
 use plimsoll_api::request::{Error, PatchKind, Request};
 use plimsoll_api::resource::{PODS, Resource};
@@ -20,7 +20,10 @@ use serde_json::Value;
 use crate::plan::{CheckObject, Write};
 use crate::pod_view::force_deleted;
 use crate::provisioning::creation_failed;
-use crate::{Config, Env, Key, Kind, ObjectStore, reconcile};
+use crate::{Config, Env, Key, Kind, ObjectStore, reconcile, refused};
+
+/// The object is not valid (`StatusUnprocessableEntity`).
+const UNPROCESSABLE: u16 = 422;
 
 /// An object that a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +54,8 @@ pub enum Step {
 enum Asked {
     /// Reads an object of which it isn't known whether a write to it was done.
     Unconfirmed(Target),
-    Create(Resource),
+    /// Creates an object; a Workload with its owner.
+    Create(Resource, Option<Box<ObjectReference>>),
     Patch(Target),
     Delete(Target, String),
     /// Looks whether the object with this UID is there.
@@ -150,7 +154,8 @@ impl Execution {
     fn begin(&mut self, write: Write) -> Step {
         let (asked, request) = match write {
             Write::Create(resource, object) => {
-                (Asked::Create(resource), Request::Create { resource, object })
+                let owner = refused::owner(resource, &object);
+                (Asked::Create(resource, owner), Request::Create { resource, object })
             }
             Write::Patch { resource, namespace, name, subresource, body } => {
                 let request =
@@ -217,7 +222,7 @@ impl Execution {
                 self.unconfirmed.pop_front();
                 refresh(target.resource, object, objects);
             }
-            Asked::Create(resource) => put_created(resource, object, objects),
+            Asked::Create(resource, _) => put_created(resource, object, objects),
             Asked::CreateForCheck(order) => put_created(order.resource, object, objects),
             Asked::Patch(target) => refresh(target.resource, object, objects),
             Asked::Delete(target, uid) => {
@@ -265,8 +270,13 @@ impl Execution {
             Asked::Unconfirmed(_) if error.is_not_found() => {
                 self.unconfirmed.pop_front();
             }
+            Asked::Create(_, Some(owner)) if error.code() == UNPROCESSABLE => {
+                let env = Env { objects, config, now };
+                self.plan = Some(refused::plan(*owner, &error.to_string(), env).into());
+                self.failed = Some(error);
+            }
             // A watch that shows the end of the object enqueues the key.
-            Asked::Unconfirmed(_) | Asked::Create(_) | Asked::IfGone(..) | Asked::IfUnchanged(..) => {
+            Asked::Unconfirmed(_) | Asked::Create(..) | Asked::IfGone(..) | Asked::IfUnchanged(..) => {
                 return Err(error);
             }
             Asked::Patch(target) if error.is_not_found() && !known(objects, &target, None) => {}

@@ -37,6 +37,7 @@ pub mod podset;
 mod priority_class;
 pub mod provisioning;
 pub mod reconciler;
+mod refused;
 mod retention;
 mod serving;
 pub mod shards;

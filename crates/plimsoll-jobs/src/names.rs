@@ -78,3 +78,7 @@ pub const PROVREQ: &str = "provreq.kueue.x-k8s.io/";
 pub const DEFAULT_QUEUE: &str = "default";
 /// Condition of a workload: its pods have their nodes too. As in queueing, a reservation that ends takes it back.
 pub const NODES_RESERVED: &str = "plimsoll.dev/NodesReserved";
+/// Annotation of RayJobs and RayServices that run on a worker cluster: name, generation and sizes of their RayCluster there.
+pub const RAY_CLUSTER_SIZES: &str = "plimsoll.dev/ray-cluster-sizes";
+/// Condition of MultiKueueClusters: whether a worker serves all kinds of jobs that the manager does.
+pub const JOB_KINDS_SERVED: &str = "plimsoll.dev/JobKindsServed";

@@ -234,6 +234,8 @@ pub struct Gates {
     pub fair_preempt_within_nominal: bool,
     /// `FairSharingPrioritizeNonBorrowing`.
     pub fair_prioritize_non_borrowing: bool,
+    /// `FairSharingReevaluatePreemptionCandidates`: once own workloads are taken, candidates of other queues are looked at again.
+    pub fair_reevaluate: bool,
     /// `UnadmittedWorkloadsExplicitStatus`.
     pub explicit_status: bool,
     /// `ReclaimablePods`.
@@ -302,6 +304,7 @@ impl Default for Gates {
             recompute_on_overlap: true,
             fair_preempt_within_nominal: true,
             fair_prioritize_non_borrowing: true,
+            fair_reevaluate: false,
             explicit_status: false,
             reclaimable_pods: true,
             topology: true,

@@ -4,6 +4,7 @@
 
 mod bounded;
 mod forecast;
+mod reevaluate;
 
 use proptest::prelude::*;
 

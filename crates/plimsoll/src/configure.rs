@@ -313,6 +313,7 @@ fn dispatching(
         orchestrates_preemption: gates.is_on("MultiKueueOrchestratedPreemption"),
         validates_paths: gates.is_on("MultiKueueKubeConfigPathValidation"),
         automates_quota: gates.is_on("MultiKueueManagerQuotaAutomation"),
+        clears_ttl: gates.is_on("MultiKueueBatchJobClearingTTLSecondsAfterFinishedOnWorkerCluster"),
         access_providers: gates.is_on("MultiKueueClusterProfile").then_some(read.access_providers),
         external_frameworks: read.external_frameworks,
     }

@@ -11,6 +11,8 @@ mod scan;
 mod tree;
 mod words;
 
+pub use tree::shipped;
+
 use std::fmt::Write as _;
 use std::path::Path;
 

@@ -107,6 +107,11 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("SchedulerLibraryIntegration", false, Works),
     ("PrioritizePreemptorWorkloads", false, Works),
     ("ConfigurablePreemptions", false, Works),
+    ("FairSharingReevaluatePreemptionCandidates", false, Works),
+    ("MultiKueueBatchJobClearingTTLSecondsAfterFinishedOnWorkerCluster", true, Works),
+    ("ReservedResourceNameValidation", true, Works),
+    ("SchedulingEquivalenceHashingIgnorePodSetName", true, NoEffect),
+    ("DynamicQuotaOrchestration", false, Fixed),
 ];
 
 /// A gate that needs another one.
@@ -130,6 +135,8 @@ const NEEDS: &[(&str, &str)] = &[
     ("KueueDRAIntegrationPartitionableDevices", "KueueDRAIntegration"),
     ("KueueDRAIntegrationConsumableCapacity", "KueueDRAIntegration"),
     ("UnadmittedWorkloadsExplicitStatus", "UnadmittedWorkloadsObservability"),
+    ("FlavorFungibilityPreserveScanProgress", "FlavorFungibility"),
+    ("SchedulingEquivalenceHashingIgnorePodSetName", "SchedulingEquivalenceHashing"),
     ("MultiKueueOrchestratedPreemption", "MultiKueue"),
 ];
 
@@ -210,6 +217,7 @@ fn set_engine(gates: &mut Gates, name: &str, on: bool) {
         "MultiKueueOrchestratedPreemption" => gates.preemption_gates = on,
         "FairSharingPreemptWithinNominal" => gates.fair_preempt_within_nominal = on,
         "FairSharingPrioritizeNonBorrowing" => gates.fair_prioritize_non_borrowing = on,
+        "FairSharingReevaluatePreemptionCandidates" => gates.fair_reevaluate = on,
         "FlavorFungibility" => gates.flavor_fungibility = on,
         "FlavorFungibilityPreserveScanProgress" => gates.preserve_scan_progress = on,
         "KueueDRAIntegration" => gates.device_quota = on,
@@ -262,9 +270,12 @@ mod tests {
         assert!(!off.engine().partial_admission);
         let on = FeatureGates::new(&set(&[("SchedulerLibraryIntegration", true)])).expect("honoured");
         assert!(on.engine().scheduler_library && !Gates::default().scheduler_library);
+        let on = FeatureGates::new(&set(&[("FairSharingReevaluatePreemptionCandidates", true)]));
+        assert!(on.expect("honoured").engine().fair_reevaluate && !Gates::default().fair_reevaluate);
         let table = [
             (set(&[("NoSuchGate", true)]), "unrecognized feature gate: NoSuchGate"),
             (set(&[("VisibilityOnDemand", false)]), "is not supported by Plimsoll"),
+            (set(&[("DynamicQuotaOrchestration", true)]), "is not supported by Plimsoll"),
             (set(&[("TLSOptions", false)]), "feature is locked to true"),
             (
                 set(&[("TopologyAwareScheduling", false), ("TASProfileMixed", true)]),

@@ -178,6 +178,9 @@ fn build(raw: wire::Configuration, old: bool, own_namespace: &str) -> Result<Kue
     resources(raw.resources.as_ref(), &mut queueing, &mut errors);
     if let (Some(raw), Some(gates)) = (&raw.resources, &gates) {
         queueing.device_mappings = devices::mappings(&raw.device_class_mappings, gates, &mut errors);
+        if gates.is_on("ReservedResourceNameValidation") {
+            reserved_names(raw, gates, &mut errors);
+        }
     }
     let multikueue = multikueue::read(raw.multi_kueue.as_ref(), &mut errors);
     let selector = managed_namespaces(raw.managed_jobs_namespace_selector.as_ref(), namespace, &mut errors);
@@ -403,6 +406,27 @@ fn resources(raw: Option<&wire::Resources>, config: &mut Config, errors: &mut Er
             errors.add(&format!("{field}.input"), format!("Duplicate value: {:?}", t.input));
         }
         config.transformations.push(transformation(t, &field, errors));
+    }
+}
+
+/// Refuses names that stand for the number of pods (Kueue's gate `ReservedResourceNameValidation`).
+fn reserved_names(raw: &wire::Resources, gates: &FeatureGates, errors: &mut Errors) {
+    const PODS: &str = "pods";
+    let mut refuse = |field: &str| {
+        errors.add(field, format!("Invalid value: {PODS:?}: the key is reserved for internal kueue use"));
+    };
+    for (i, t) in raw.transformations.iter().enumerate() {
+        let field = format!("resources.transformations[{i}]");
+        if t.input == PODS {
+            refuse(&format!("{field}.input"));
+        }
+        if t.outputs.contains_key(PODS) {
+            refuse(&format!("{field}.outputs[{PODS}]"));
+        }
+    }
+    let mappings = raw.device_class_mappings.iter().enumerate();
+    for (i, _) in mappings.filter(|(_, m)| m.name == PODS && gates.is_on("KueueDRAIntegration")) {
+        refuse(&format!("resources.deviceClassMappings[{i}].name"));
     }
 }
 

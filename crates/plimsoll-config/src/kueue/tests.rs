@@ -82,6 +82,21 @@ fn what_is_wrong_is_refused() {
             "multiKueue: {dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental, incrementalDispatcherConfig: {stepSize: 0}}\n",
             "multiKueue.incrementalDispatcherConfig.stepSize: Invalid value: 0: must be greater than or equal to 1",
         ),
+        (
+            HEAD,
+            "resources: {transformations: [{input: pods}]}\n",
+            "resources.transformations[0].input: Invalid value: \"pods\": the key is reserved",
+        ),
+        (
+            HEAD,
+            "resources: {transformations: [{input: a, outputs: {pods: 1}}]}\n",
+            "resources.transformations[0].outputs[pods]: Invalid value: \"pods\": the key is reserved",
+        ),
+        (
+            HEAD,
+            "resources: {deviceClassMappings: [{name: pods, deviceClassNames: [a]}]}\n",
+            "resources.deviceClassMappings[0].name: Invalid value: \"pods\": the key is reserved",
+        ),
         ("kind: Configuration\napiVersion: other/v1\n", "", "no kind"),
     ];
     for (head, rest, want) in table {
@@ -102,4 +117,18 @@ fn values_reach_the_engine() {
     assert_eq!((fair.half_life, fair.sampling), (Duration::from_seconds(5400), Duration::from_seconds(300)));
     assert!(!config.queueing.gates.partial_admission);
     assert_eq!(config.delete_finished_after, Some(Duration::from_seconds(600)));
+}
+
+/// With its gate off Kueue reads a configuration that transforms `pods`.
+#[test]
+fn reserved_names_are_refused_as_the_gate_says() {
+    let text = "resources: {transformations: [{input: pods}], deviceClassMappings: [{name: pods, deviceClassNames: [a]}]}\n";
+    let off = "featureGates: {ReservedResourceNameValidation: false}\n";
+    assert!(with(HEAD, text).is_err());
+    assert_eq!(with(HEAD, &format!("{text}{off}")).map_err(|e| e.to_string()).err(), None);
+    // Without devices their mappings have no effect.
+    let devices = "resources: {deviceClassMappings: [{name: pods, deviceClassNames: [a]}]}\nfeatureGates: {KueueDRAIntegration: false";
+    let also =
+        ", KueueDRAIntegrationExtendedResource: false, KueueDRAIntegrationPartitionableDevices: false}\n";
+    assert_eq!(with(HEAD, &format!("{devices}{also}")).map_err(|e| e.to_string()).err(), None);
 }

@@ -235,3 +235,39 @@ fn a_forced_deletion_is_seen_before_the_watch_shows_it() {
     let known = objects.get(Kind::Pod, "ns", "w").expect("its finalizers hold it");
     assert_eq!(json::version(&known), "4");
 }
+
+/// A Workload that the API server refuses is reported on its job, and tried again.
+#[test]
+fn a_job_whose_workload_is_refused_says_so() {
+    let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true});
+    let workload = json!({"metadata": {"namespace": "ns", "name": "w", "ownerReferences": [owner]}});
+    let config = Config::default();
+    let told = |code: u16, workload: &Value| {
+        let mut objects = ObjectStore::default();
+        let mut execution = UnconfirmedWrites::default().begin(Key::Orphan("ns".into(), "w".into()));
+        execution.plan = Some([Write::Create(WORKLOADS, workload.clone()), patch()].into());
+        let Step::Send(Request::Create { .. }) =
+            execution.next(Env { objects: &objects, config: &config, now: NOW })
+        else {
+            panic!("a request")
+        };
+        if let Err(error) = execution.answered(Err(status(code)), &mut objects, &config, NOW) {
+            assert_eq!(error.code(), code);
+            return None;
+        }
+        let Step::Record(event) = execution.next(Env { objects: &objects, config: &config, now: NOW }) else {
+            panic!("an Event")
+        };
+        let Step::Done(Err(error)) = execution.next(Env { objects: &objects, config: &config, now: NOW })
+        else {
+            panic!("what is left of the plan is not carried out, and the key fails")
+        };
+        assert_eq!(error.code(), code);
+        Some((event.regarding.kind, event.regarding.name, event.reason, event.message))
+    };
+    let text = |text: &str| text.to_owned();
+    let want = (text("Job"), text("j"), text("ErrWorkloadCompose"), text("code 422"));
+    assert_eq!(told(422, &workload), Some(want));
+    assert_eq!(told(409, &workload), None, "it exists already");
+    assert_eq!(told(422, &json!({"metadata": {"namespace": "ns", "name": "w"}})), None, "of no job");
+}

@@ -203,7 +203,11 @@ impl<'a> TableJob<'a> {
             env.objects.get(Kind::Custom(CustomKind::RAY_CLUSTER), json::namespace(object), name)
         });
         let owned = |c: &Arc<Value>| json::controller(c).is_some_and(|o| o["uid"] == json::uid(object));
-        Self { table, resource, object, cluster: cluster.filter(owned) }
+        let cluster = cluster.filter(owned).or_else(|| {
+            let recorded = elastic.and_then(|_| ray::recorded_cluster(Kind::Custom(table.kind), object));
+            recorded.map(Arc::new)
+        });
+        Self { table, resource, object, cluster }
     }
 
     /// Sets the numbers of pods that the cluster of an elastic job asks for; whether it has podsets of the job only.

@@ -146,7 +146,7 @@ fn worker_groups(cluster: &Value) -> &[Value] {
 }
 
 /// Pods of a group of workers (Kueue `effectiveWorkerCount`).
-fn workers(group: &Value) -> i64 {
+pub(crate) fn workers(group: &Value) -> i64 {
     let hosts = json::int(group, &["numOfHosts"]).unwrap_or(1).max(1);
     json::int(group, &["replicas"]).unwrap_or(1).saturating_mul(hosts)
 }
@@ -213,6 +213,44 @@ pub(crate) fn resize(from: &Value, to: &mut Value) {
             }
         }
     }
+}
+
+/// Name of the RayCluster that runs a RayJob or RayService; `None`: it is neither.
+pub(crate) fn cluster_name(kind: Kind, job: &Value) -> Option<&str> {
+    let tables = [&RAY_JOB, &RAY_SERVICE];
+    let table = tables.into_iter().find(|table| Kind::Custom(table.kind) == kind)?;
+    Some((table.elastic?.cluster)(job))
+}
+
+/// What a job that runs on a worker cluster has recorded of its RayCluster there ([`names::RAY_CLUSTER_SIZES`]): its name, its
+/// generation, and the pods of groups of workers.
+pub(crate) fn recorded_sizes(job: &Value) -> Option<(&str, i64, &str)> {
+    let (name, rest) = json::annotation(job, names::RAY_CLUSTER_SIZES)?.split_once('/')?;
+    let (generation, sizes) = rest.split_once('/')?;
+    Some((name, generation.parse().ok()?, sizes))
+}
+
+/// That RayCluster, as far as it is recorded; `None`: the job runs here, or nowhere any more.
+pub(crate) fn recorded_cluster(kind: Kind, job: &Value) -> Option<Value> {
+    let (name, generation, sizes) = recorded_sizes(job)?;
+    let runs = cluster_name(kind, job).is_some_and(|now| !now.is_empty() && now == name);
+    if !runs || json::text(job, &["spec", "managedBy"]) != names::MULTIKUEUE {
+        return None;
+    }
+    let size = |row: &str| {
+        let (group, pods) = row.rsplit_once('=')?;
+        let pods = pods.parse::<i64>().ok().filter(|pods| *pods >= 0)?;
+        Some(json!({"groupName": group, "replicas": pods}))
+    };
+    let groups: Vec<Value> = sizes.split(',').filter_map(size).collect();
+    let metadata = json!({"name": name, "generation": generation});
+    Some(json!({"metadata": metadata, "spec": {"workerGroupSpecs": groups}}))
+}
+
+/// Whether Ray's autoscaler may change the cluster of a RayJob or RayService.
+pub(crate) fn is_autoscaled(kind: Kind, job: &Value) -> bool {
+    let tables = [(&RAY_JOB, &JOB), (&RAY_SERVICE, &SERVICE)];
+    tables.into_iter().any(|(table, at)| Kind::Custom(table.kind) == kind && has_autoscaler(job, at))
 }
 
 /// The key of the RayJob or RayService that owns this object, if that is a RayCluster.

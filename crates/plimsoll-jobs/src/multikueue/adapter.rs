@@ -9,7 +9,8 @@ use plimsoll_state::Time;
 use serde_json::{Value, json};
 
 use super::defaults::{SPEC, managed_by};
-use super::{CONTROLLER, ORIGIN, set_workload};
+use super::lacks::followed_versions;
+use super::{CONTROLLER, ORIGIN, Settings, set_workload};
 use crate::config::{BATCH_JOB, POD, STATEFUL_SET};
 use crate::custom_kind::CustomKind;
 use crate::generic_job::GenericJob;
@@ -54,7 +55,10 @@ pub fn followed(config: &Config, objects: &ObjectStore) -> Vec<(Kind, &'static [
     });
     let external = objects.external_kinds().filter(|custom| is_dispatched(*custom, config));
     let custom = built_in.chain(objects.declared_kinds()).chain(external);
-    all.extend(custom.map(|custom| (Kind::Custom(custom), custom.versions())));
+    all.extend(custom.map(|custom| {
+        let kind = Kind::Custom(custom);
+        (kind, followed_versions(kind, custom.versions(), objects))
+    }));
     all
 }
 
@@ -169,7 +173,7 @@ impl Adapter {
     }
 
     /// The job as a worker gets it: what the user wrote, with the names of its workload and of this manager.
-    pub fn for_worker(&self, job: &Value, workload: &str, origin: &str) -> Value {
+    pub fn for_worker(&self, job: &Value, workload: &str, settings: &Settings) -> Value {
         let mut metadata = json!({"name": json::name(job), "namespace": json::namespace(job)});
         for key in ["labels", "annotations"] {
             if let Some(map) = json::map(job, &["metadata", key]) {
@@ -183,17 +187,21 @@ impl Adapter {
         if let Some(path) = self.managed_by {
             json::remove(&mut copy, path);
         }
+        json::remove(&mut copy, &["metadata", "annotations", names::RAY_CLUSTER_SIZES]);
         match self.kind {
             Kind::Job => {
                 json::remove(&mut copy, &["spec", "selector"]);
                 without_managed_labels(&mut copy["spec"]["template"]);
+                if settings.clears_ttl {
+                    json::remove(&mut copy, &["spec", "ttlSecondsAfterFinished"]);
+                }
             }
             Kind::Custom(custom) if custom == CustomKind::TRAIN_JOB => {
                 kinds::trainjob::without_own_patches(&mut copy);
             }
             _ => {}
         }
-        json::set(&mut copy, &["metadata", "labels", ORIGIN], origin.into());
+        json::set(&mut copy, &["metadata", "labels", ORIGIN], settings.origin.as_str().into());
         if self.keeps_status() {
             // It names the workloads there.
             json::set(&mut copy, &["metadata", "annotations", names::ORIGIN_UID], json::uid(job).into());

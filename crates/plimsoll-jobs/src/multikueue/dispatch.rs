@@ -10,6 +10,9 @@ use super::group::Group;
 use super::nomination::{Nomination, ROUND};
 use super::{Memory, earliest};
 
+/// Begin of the message of a check for which there is no cluster.
+const NOT_SERVED: &str = "No connected worker cluster serves ";
+
 /// The clusters that get a copy now. `clusters` are those of the check in their order.
 pub(super) fn nominate(group: &Group<'_>, clusters: &[String], memory: &Memory) -> Nomination {
     let listed = json::list(group.local, &["status", "nominatedClusterNames"]);
@@ -28,7 +31,10 @@ pub(super) fn nominate(group: &Group<'_>, clusters: &[String], memory: &Memory) 
             Nomination { clusters: all, write, ..Nomination::default() }
         }
         Dispatcher::Incremental { step } => {
-            incremental(nominated, clusters, step, memory.round, group.env.now)
+            // A round is not for clusters that can't run the job.
+            let can = |cluster: &&String| !group.lacking.contains(cluster.as_str());
+            let clusters: Vec<String> = clusters.iter().filter(can).cloned().collect();
+            incremental(nominated, &clusters, step, memory.round, group.env.now)
         }
         Dispatcher::Earliest => earliest::nominate(group, nominated, clusters, memory.round, &memory.answers),
         Dispatcher::External => Nomination { clusters: nominated, ..Nomination::default() },
@@ -55,4 +61,21 @@ fn incremental(
     nominated.extend(next);
     let ends = Some(now.plus(ROUND));
     Nomination { clusters: nominated, write: true, ends_in: Some(ROUND), ends, ask: Vec::new() }
+}
+
+/// The message that the check of a workload is to have, if that is another one than now: that none of the nominated clusters
+/// serves the kind of its job, or that this is over.
+pub(super) fn lacking_message(group: &Group<'_>, nominated: &[String]) -> Option<String> {
+    let present = json::text(group.row, &["message"]);
+    let one_can = nominated.iter().any(|cluster| group.remotes.contains_key(cluster.as_str()));
+    let message = if one_can || group.lacking.is_empty() {
+        String::new()
+    } else {
+        let resource = group.adapter.resource;
+        let clusters = group.lacking.iter().copied().collect::<Vec<&str>>().join(" ");
+        let (kind, version) = (resource.kind, resource.api_version);
+        format!("{NOT_SERVED}kind {kind:?} in version {version:?}: [{clusters}]")
+    };
+    let ours = present.starts_with(NOT_SERVED);
+    (present != message && (ours || !message.is_empty())).then_some(message)
 }

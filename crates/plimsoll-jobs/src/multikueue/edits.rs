@@ -4,7 +4,7 @@
 use plimsoll_api::json;
 use serde_json::Value;
 
-use super::{IDENTIFIERS, set_workload};
+use super::{IDENTIFIERS, clusters_of_jobs, set_workload};
 use crate::custom_kind::CustomKind;
 use crate::job::pods_count;
 use crate::kinds::ray;
@@ -28,6 +28,10 @@ pub(super) fn edited(kind: Kind, local: &Value, remote: &Value, workload: &Value
         }
         Kind::Custom(CustomKind::RAY_SERVICE) => copy(local, &["spec", "serveConfigV2"], &mut new),
         _ => {}
+    }
+    // Its RayCluster has changed its size there already, and its pods wait for the next slice.
+    if clusters_of_jobs::has_cluster(kind) && env.is_elastic(local) {
+        rename(&mut new, workload);
     }
     new
 }

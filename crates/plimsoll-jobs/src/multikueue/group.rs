@@ -1,6 +1,6 @@
 //! A workload of the manager beside its copies on worker clusters (Kueue's `wlGroup`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_api::json;
@@ -9,7 +9,9 @@ use plimsoll_state::{Duration, Time};
 use serde_json::Value;
 
 use super::adapter::Adapter;
-use super::{Copy, Plan, Step, WorkloadKey, edits, replaced};
+use super::lacks::read_as;
+use super::{Copy, Plan, Step, WorkloadKey, clusters_of_jobs, edits, replaced};
+use crate::kinds::ray;
 use crate::plan::{Write, delete, patch, remove_finalizer};
 use crate::serving::leader_worker_set;
 use crate::store::{Kind, ObjectStore};
@@ -31,8 +33,10 @@ pub(super) struct Group<'a> {
     pub remotes: BTreeMap<&'a str, Copy>,
     /// The clusters of the check that are not, and since when.
     pub lost: BTreeMap<&'a str, Time>,
-    /// Copies on clusters that the check does not name.
+    /// Copies on clusters that the check does not name, and on those that do not serve the kind of the job.
     pub elsewhere: BTreeMap<&'a str, Copy>,
+    /// The connected clusters of the check that do not serve the kind of the job, or on which it can't be watched.
+    pub lacking: BTreeSet<&'a str>,
     /// Configuration and time.
     pub env: Env<'a>,
 }
@@ -104,6 +108,14 @@ impl<'a> Group<'a> {
         steps
     }
 
+    /// Mirrors the job while its next slice waits on its worker: what runs goes on there, and Ray may resize it.
+    pub fn mirror_between_slices(&self) -> Vec<Step> {
+        let home = self.home();
+        let between =
+            clusters_of_jobs::has_cluster(self.adapter.kind) && self.is_elastic() && !home.is_empty();
+        if between { self.mirror_jobs(&home) } else { Vec::new() }
+    }
+
     /// Creates the job on a worker, or mirrors the status of the worker's.
     pub fn sync_jobs(&self, cluster: &str) -> Vec<Step> {
         let Some(copy) = self.remotes.get(cluster) else { return Vec::new() };
@@ -116,20 +128,32 @@ impl<'a> Group<'a> {
                     steps.extend(end.map(|write| Step::Worker(cluster.to_owned(), write)));
                 }
                 Some(remote) => {
-                    steps.extend(self.adapter.mirror(local, remote, self.env.now).map(Step::Manager));
+                    let mirrored = self.adapter.mirror(local, remote, self.env.now);
+                    // Each write of the manager's job is of the version that the store shows.
+                    let recorded = mirrored.is_none().then(|| self.record_cluster(local, remote, copy));
+                    steps.extend(mirrored.or(recorded.flatten()).map(Step::Manager));
                     let new = edits::edited(self.adapter.kind, local, remote, self.local, self.env);
                     let edit = patch(self.adapter.resource, remote, &new);
                     steps.extend(edit.map(|write| Step::Worker(cluster.to_owned(), write)));
                 }
                 None if json::deleting(local) => {}
                 None => {
-                    let origin = &self.env.config.multikueue.origin;
-                    let job = self.adapter.for_worker(local, &self.key.name, origin);
+                    let job = self.adapter.for_worker(local, &self.key.name, &self.env.config.multikueue);
                     steps.push(Step::Worker(cluster.to_owned(), Write::Create(self.adapter.resource, job)));
                 }
             }
         }
         steps
+    }
+
+    /// The write that says on this cluster how large the RayCluster of an elastic job is by now.
+    fn record_cluster(&self, local: &Value, remote: &Value, copy: &Copy) -> Option<Write> {
+        if !self.env.is_elastic(local) || !ray::is_autoscaled(self.adapter.kind, local) {
+            return None;
+        }
+        let of_job = |c: &&Arc<Value>| json::controller(c).is_some_and(|o| o["uid"] == json::uid(remote));
+        let cluster = copy.clusters.iter().find(of_job)?;
+        clusters_of_jobs::record(self.adapter.resource, local, cluster)
     }
 
     /// Whether a connected cluster has a job of it.
@@ -206,7 +230,7 @@ pub(super) fn removals<'a>(
 fn removal(copy: &Copy) -> Vec<Write> {
     let jobs = copy.jobs.iter().filter(|(_, job)| !json::deleting(job));
     let mut writes: Vec<Write> =
-        jobs.filter_map(|(kind, job)| Some(delete(resource_of(*kind)?, job))).collect();
+        jobs.filter_map(|(kind, job)| Some(delete(resource_of(*kind, job)?, job))).collect();
     if let Some(workload) = &copy.workload {
         writes.extend(remove_finalizer(WORKLOADS, workload, names::IN_USE));
         if !json::deleting(workload) {
@@ -216,13 +240,13 @@ fn removal(copy: &Copy) -> Vec<Write> {
     writes
 }
 
-fn resource_of(kind: Kind) -> Option<Resource> {
+fn resource_of(kind: Kind, object: &Value) -> Option<Resource> {
     use plimsoll_api::resource::{JOBS, PODS, STATEFUL_SETS};
     match kind {
         Kind::Job => Some(JOBS),
         Kind::Pod => Some(PODS),
         Kind::StatefulSet => Some(STATEFUL_SETS),
-        Kind::Custom(custom) => Some(custom.preferred()),
+        Kind::Custom(custom) => read_as(custom.versions(), object),
         _ => None,
     }
 }

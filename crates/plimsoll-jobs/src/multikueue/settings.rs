@@ -23,6 +23,9 @@ pub struct Settings {
     /// Gate `MultiKueueManagerQuotaAutomation`: whether quotas of this cluster follow those of the workers, where a
     /// MultiKueueConfig asks for it.
     pub automates_quota: bool,
+    /// Gate `MultiKueueBatchJobClearingTTLSecondsAfterFinishedOnWorkerCluster`: whether batch Jobs stay on workers until this
+    /// cluster removes them. One that a worker removes first would be dispatched again.
+    pub clears_ttl: bool,
     /// How to connect to the clusters that ClusterProfiles describe; `None`: gate `MultiKueueClusterProfile` is off.
     pub access_providers: Option<Vec<AccessProvider>>,
     /// `externalFrameworks`: kinds whose jobs other controllers queue, as `Kind.version.group`.
@@ -40,6 +43,7 @@ impl Default for Settings {
             orchestrates_preemption: false,
             validates_paths: true,
             automates_quota: false,
+            clears_ttl: true,
             access_providers: None,
             external_frameworks: Vec::new(),
         }

@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::testing::Fixture;
 
+mod autoscaled;
 mod earliest;
 mod edits;
+mod lacks;
 mod preemption;
 mod quota;
 mod sets;

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_api::json;
-use plimsoll_api::kueue::WorkloadNames;
+use plimsoll_api::kueue::{REPLACEMENT_FOR, WorkloadNames};
 use serde_json::Value;
 
 use super::quota::{self, Quotas};
-use super::{WorkloadKey, key_of, workloads_of_job};
+use super::{Lacks, WorkloadKey, clusters_of_jobs, key_of, workloads_of_job};
 use crate::store::{Kind, ObjectStore};
 
 /// The objects of one worker cluster that have this manager's label, with jobs by workload.
@@ -28,6 +28,10 @@ pub struct Copy {
     pub jobs: Vec<(Kind, Arc<Value>)>,
     /// The job while it still has the name of a slice that the workload has replaced.
     pub before: Vec<(Kind, Arc<Value>)>,
+    /// The RayClusters of its jobs.
+    pub clusters: Vec<Arc<Value>>,
+    /// The kinds of jobs that the cluster can't run.
+    pub lacks: Arc<Lacks>,
 }
 
 impl Copy {
@@ -43,9 +47,19 @@ impl Copy {
     }
 }
 
-/// The workloads that an object of a worker concerns.
-fn concerned(kind: Kind, object: &Value, names: WorkloadNames) -> Vec<WorkloadKey> {
-    if kind == Kind::Workload { vec![key_of(object)] } else { workloads_of_job(kind, object, names) }
+/// The workloads of which an object of a worker is the job. A RayCluster of another job is none, although it has the labels and
+/// annotations of that.
+fn workloads_of(kind: Kind, object: &Value, names: WorkloadNames) -> Vec<WorkloadKey> {
+    match clusters_of_jobs::owner_of(kind, object) {
+        Some(_) => Vec::new(),
+        None => workloads_of_job(kind, object, names),
+    }
+}
+
+/// Whether a workload is the slice after this one.
+fn replaces(copy: &Value, key: &WorkloadKey) -> bool {
+    let before = json::annotation(copy, REPLACEMENT_FOR).and_then(|text| text.split_once('/'));
+    before == Some((key.namespace.as_str(), key.name.as_str()))
 }
 
 impl WorkerStore {
@@ -78,11 +92,11 @@ impl WorkerStore {
         if let Some(old) = self.objects.get(kind, json::namespace(&object), json::name(&object)) {
             self.unindex(kind, &old);
         }
-        let concerned = concerned(kind, &object, self.names);
+        let concerned = self.concerned(kind, &object);
         put(&mut self.objects, kind, Arc::clone(&object));
         let kept = self.objects.get(kind, json::namespace(&object), json::name(&object));
         if let Some(kept) = kept.filter(|_| kind != Kind::Workload) {
-            for key in workloads_of_job(kind, &kept, self.names) {
+            for key in workloads_of(kind, &kept, self.names) {
                 self.jobs.entry(key).or_default().insert((kind, json::name(&kept).to_owned()));
             }
         }
@@ -93,21 +107,40 @@ impl WorkerStore {
     pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str, uid: &str) -> Vec<WorkloadKey> {
         let Some(old) = self.objects.remove(kind, namespace, name, uid) else { return Vec::new() };
         self.unindex(kind, &old);
-        concerned(kind, &old, self.names)
+        self.concerned(kind, &old)
+    }
+
+    /// The workloads that an object concerns.
+    fn concerned(&self, kind: Kind, object: &Value) -> Vec<WorkloadKey> {
+        if kind == Kind::Workload {
+            return vec![key_of(object)];
+        }
+        let (kind, mut keys) = match clusters_of_jobs::owner(kind, object, &self.objects) {
+            Some((kind, job)) => (kind, workloads_of_job(kind, &job, self.names)),
+            None => (kind, workloads_of(kind, object, self.names)),
+        };
+        if clusters_of_jobs::has_cluster(kind) {
+            // The next slice, which waits here, says by now what the job is to be.
+            let next =
+                self.objects.all(Kind::Workload).filter(|copy| keys.iter().any(|key| replaces(copy, key)));
+            let next: Vec<WorkloadKey> = next.map(|copy| key_of(&copy)).collect();
+            keys.extend(next);
+        }
+        keys
     }
 
     /// A watch has handed on a complete list of this version ([`ObjectStore::listed`]).
     pub fn listed(&mut self, kind: Kind, version: &str) -> Vec<WorkloadKey> {
         let gone = self.objects.listed(kind, version);
         gone.iter().for_each(|object| self.unindex(kind, object));
-        gone.iter().flat_map(|object| concerned(kind, object, self.names)).collect()
+        gone.iter().flat_map(|object| self.concerned(kind, object)).collect()
     }
 
     fn unindex(&mut self, kind: Kind, object: &Value) {
         if kind == Kind::Workload {
             return;
         }
-        for key in workloads_of_job(kind, object, self.names) {
+        for key in workloads_of(kind, object, self.names) {
             let Some(jobs) = self.jobs.get_mut(&key) else { continue };
             jobs.remove(&(kind, json::name(object).to_owned()));
             if jobs.is_empty() {
@@ -123,8 +156,20 @@ impl WorkerStore {
             let names = self.jobs.get(key).into_iter().flatten();
             names.filter_map(|(kind, name)| Some((*kind, get(*kind, name)?))).collect()
         };
-        let before = before.iter().flat_map(&jobs).collect();
-        Copy { workload: get(Kind::Workload, &key.name), jobs: jobs(key), before }
+        let before: Vec<(Kind, Arc<Value>)> = before.iter().flat_map(&jobs).collect();
+        let jobs = jobs(key);
+        let all = jobs.iter().chain(&before);
+        let clusters =
+            all.filter_map(|(kind, job)| clusters_of_jobs::of_job(*kind, job, &self.objects)).collect();
+        let workload = get(Kind::Workload, &key.name);
+        Copy { workload, jobs, before, clusters, lacks: Arc::default() }
+    }
+
+    /// Forgets all objects of a kind, which is followed in another version from now on.
+    pub fn forget(&mut self, kind: Kind) {
+        let all: Vec<Arc<Value>> = self.objects.all(kind).collect();
+        all.iter().for_each(|object| self.unindex(kind, object));
+        self.objects.forget(kind);
     }
 
     /// What the ClusterQueues behind these LocalQueues (namespace, name) offer.

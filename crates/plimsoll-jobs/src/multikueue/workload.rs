@@ -1,6 +1,6 @@
 //! The plan of a workload (Kueue `multikueue/workload.go`, `Reconcile` and `reconcileGroup`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_api::conditions::set_status_condition;
 use plimsoll_api::event::EventRecord;
@@ -10,7 +10,7 @@ use plimsoll_api::{json, timestamp};
 use plimsoll_state::{Duration, Time};
 use serde_json::{Value, json};
 
-use super::dispatch::nominate;
+use super::dispatch::{lacking_message, nominate};
 use super::group::{Group, Together, removals};
 use super::nomination::Nomination;
 use super::{Copy, Memory, ORIGIN, Plan, Question, Sight, Step, WorkloadKey, adapter, config, preemption};
@@ -71,11 +71,25 @@ pub fn plan(key: &WorkloadKey, workers: &BTreeMap<String, Sight>, memory: &Memor
         remotes: BTreeMap::new(),
         lost: BTreeMap::new(),
         elsewhere: BTreeMap::new(),
+        lacking: BTreeSet::new(),
         env,
     };
     for (name, sight) in workers {
         match (sight, clusters.contains(name)) {
-            (Sight::Connected(copy), true) => drop(group.remotes.insert(name, copy.clone())),
+            (Sight::Connected(copy), true) => match copy.lacks.get(&group.adapter.kind) {
+                None => drop(group.remotes.insert(name, copy.clone())),
+                Some(lack) => {
+                    group.lacking.insert(name);
+                    let unserved = lack.why.is_empty();
+                    if unserved {
+                        group.elsewhere.insert(name, copy.clone());
+                    }
+                    // What can't be watched may be there. The cluster that runs the job has its time to serve the kind again.
+                    if !unserved || group.cluster() == name {
+                        group.lost.insert(name, lack.since);
+                    }
+                }
+            },
             (Sight::Connected(copy), false) => drop(group.elsewhere.insert(name, copy.clone())),
             (Sight::Lost { since }, true) => drop(group.lost.insert(name, *since)),
             (Sight::Lost { .. }, false) => {}
@@ -377,10 +391,20 @@ fn pending(group: &Group<'_>, clusters: &[String], memory: &Memory) -> Plan {
     let Nomination { clusters, write, ends_in, ends, ask } = nomination;
     let mut plan = Plan { requeue_after: ends_in, round: ends, ..Plan::default() };
     plan.ask = (!ask.is_empty()).then(|| Question { workload: clone_for_worker(group), clusters: ask });
+    let mut status = json!({});
     if write {
-        let status = json!({ "nominatedClusterNames": clusters });
+        status["nominatedClusterNames"] = json!(clusters);
+    }
+    let message = lacking_message(group, &clusters);
+    if let Some(message) = &message {
+        status["admissionChecks"] = rows(group.local, group.row, PENDING, message, group.env.now).into();
+    }
+    if status != json!({}) {
         plan.first.push(Step::Manager(patch_status(WORKLOADS, group.local, &status)));
     }
+    plan.first.extend(group.mirror_between_slices());
+    let told = message.filter(|message| !message.is_empty());
+    plan.first.extend(told.map(|message| Step::Manager(event(group.local, true, &message))));
     let nominated = |cluster: &&str| clusters.iter().any(|c| c == cluster);
     let rest = group.remotes.iter().filter(|(cluster, _)| !nominated(cluster)).chain(&group.elsewhere);
     plan.apart = removals(rest.map(|(cluster, copy)| (*cluster, copy)));

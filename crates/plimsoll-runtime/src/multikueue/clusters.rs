@@ -8,7 +8,7 @@ use plimsoll_api::json;
 use plimsoll_api::request::Error;
 use plimsoll_client::workers::Gate as _;
 use plimsoll_jobs::Kind;
-use plimsoll_jobs::multikueue::{self, ClusterSource, ClusterState, Quotas, Sight, WorkloadKey};
+use plimsoll_jobs::multikueue::{self, ClusterSource, ClusterState, Copy, Lacks, Quotas, Sight, WorkloadKey};
 use plimsoll_state::Time;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +30,8 @@ struct Cluster {
     connection: Option<Arc<Connection>>,
     /// Since when it has not been connected; `None`: it is.
     lost: Option<Time>,
+    /// The kinds of jobs that it can't run.
+    lacks: Arc<Lacks>,
     /// Whether an Event warned of its kubeconfig.
     warned: bool,
 }
@@ -50,7 +52,10 @@ impl Clusters {
     /// What all clusters have of a workload, and of the slices before it.
     pub fn sights(&self, key: &WorkloadKey, before: &[WorkloadKey]) -> BTreeMap<String, Sight> {
         let sight = |cluster: &Cluster| match (cluster.lost, &cluster.connection) {
-            (None, Some(connection)) => Sight::Connected(connection.copy(key, before)),
+            (None, Some(connection)) => {
+                let copy = connection.copy(key, before);
+                Sight::Connected(Copy { lacks: Arc::clone(&cluster.lacks), ..copy })
+            }
             (lost, _) => Sight::Lost { since: lost.unwrap_or_else(clock::now) },
         };
         self.with(|all| all.iter().map(|(name, cluster)| (name.clone(), sight(cluster))).collect())
@@ -93,9 +98,15 @@ impl Clusters {
     fn update(&self, name: &str, state: &ClusterState) -> bool {
         self.with(|all| {
             let Some(cluster) = all.get_mut(name) else { return false };
-            let connected = *state == ClusterState::Connected;
-            let changed = connected != cluster.lost.is_none();
-            cluster.lost = if connected { None } else { Some(cluster.lost.unwrap_or_else(clock::now)) };
+            let ClusterState::Connected { lacks } = state else {
+                let lost = cluster.lost.is_some();
+                cluster.lost.get_or_insert_with(clock::now);
+                return !lost;
+            };
+            let changed = cluster.lost.take().is_some() || !lacks.keys().eq(cluster.lacks.keys());
+            if *cluster.lacks != *lacks {
+                cluster.lacks = Arc::new(lacks.clone());
+            }
             changed
         })
     }
@@ -114,6 +125,7 @@ impl Clusters {
                 kubeconfig: Vec::new(),
                 connection: None,
                 lost: Some(clock::now()),
+                lacks: Arc::default(),
                 warned: false,
             });
             cluster.kubeconfig.clear();
@@ -224,7 +236,7 @@ async fn look(
     if clusters.update(name, &state) {
         tracing::info!(cluster = name, ?state, "worker cluster");
         context.look_again();
-        if state == ClusterState::Connected {
+        if matches!(state, ClusterState::Connected { .. }) {
             clusters.collect(context);
         }
     }

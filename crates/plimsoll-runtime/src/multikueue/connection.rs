@@ -11,14 +11,15 @@ use plimsoll_client::optional;
 use plimsoll_client::reflector::{Delta, Reflector};
 use plimsoll_client::rest::encode;
 use plimsoll_jobs::Kind;
-use plimsoll_jobs::multikueue::{self, ClusterState, Copy, ORIGIN, WorkerStore, WorkloadKey};
+use plimsoll_jobs::multikueue::{self, ClusterState, Copy, Lack, Lacks, ORIGIN, WorkerStore, WorkloadKey};
+use plimsoll_state::Time;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{Context, Inbox, MANAGER};
 use crate::api::{Api, CLUSTER_QUEUES, LOCAL_QUEUES, Resource};
-use crate::connect;
+use crate::{clock, connect};
 
 /// For so long a watch may be broken before the cluster counts as unreachable.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -49,9 +50,20 @@ pub struct Connection {
     health: Health,
     groups: Groups,
     /// The kinds that are followed.
-    kinds: Mutex<BTreeSet<Kind>>,
+    kinds: Mutex<BTreeMap<Kind, Followed>>,
     /// The workloads with writes under way, and how often those of a workload have failed.
     lanes: Mutex<Lanes>,
+    stop: CancellationToken,
+}
+
+/// How a kind is followed.
+#[derive(Debug)]
+struct Followed {
+    /// In which versions.
+    versions: &'static [Resource],
+    /// Health of its watch. That of a kind of jobs which a CustomResourceDefinition adds is its own: without it the cluster runs
+    /// all other jobs.
+    health: Health,
     stop: CancellationToken,
 }
 
@@ -68,7 +80,20 @@ struct Feed {
     store: Arc<RwLock<WorkerStore>>,
     /// The kinds that have been listed.
     listed: Arc<Mutex<BTreeSet<Kind>>>,
+    /// The kinds that the cluster does not serve, and since when.
+    unserved: Arc<Mutex<BTreeMap<Kind, Time>>>,
     inbox: Inbox,
+}
+
+/// Whether nothing can be dispatched to a cluster without it.
+const fn is_required(kind: Kind) -> bool {
+    !matches!(kind, Kind::Custom(_))
+}
+
+/// The time so long ago.
+fn before_now(lasting: Duration) -> Time {
+    let nanos = i64::try_from(lasting.as_nanos()).unwrap_or(i64::MAX);
+    Time(clock::now().0.saturating_sub(nanos))
 }
 
 impl Drop for Connection {
@@ -98,6 +123,7 @@ impl Connection {
         let feed = Feed {
             store: Arc::new(RwLock::new(store)),
             listed: Arc::default(),
+            unserved: Arc::default(),
             inbox: context.inbox.clone(),
         };
         context.supervisor.spawn(format!("health of worker cluster {name}"), {
@@ -128,9 +154,7 @@ impl Connection {
         }
         for (kind, versions) in followed {
             let Some(resource) = versions.first().copied() else { continue };
-            if !lock(&self.kinds).insert(kind) {
-                continue;
-            }
+            let Some((health, stop)) = self.begin_to_follow(kind, versions) else { continue };
             let selector = if is_queue(kind) {
                 String::new()
             } else {
@@ -138,17 +162,39 @@ impl Connection {
             };
             let reflector = Reflector {
                 selector: selector.into(),
-                tracker: self.health.track(resource),
-                required: !matches!(kind, Kind::Custom(_)),
+                tracker: health.track(resource),
+                required: is_required(kind),
                 ..Reflector::new(self.api.clone(), resource)
             };
             let task = format!("watch of {} of worker cluster {}", resource.plural, self.name);
-            let (feed, groups, stop) = (self.feed.clone(), self.groups.clone(), self.stop.clone());
+            let (feed, groups) = (self.feed.clone(), self.groups.clone());
             context.supervisor.spawn(task, move || {
                 let (feed, reflector) = (feed.clone(), reflector.clone());
                 follow(kind, versions, reflector, groups.clone(), stop.clone(), feed)
             });
         }
+    }
+
+    /// Health and end of the watch of a kind; `None`: it is followed in these versions already.
+    fn begin_to_follow(
+        &self,
+        kind: Kind,
+        versions: &'static [Resource],
+    ) -> Option<(Health, CancellationToken)> {
+        let mut kinds = lock(&self.kinds);
+        match kinds.get(&kind) {
+            Some(before) if before.versions == versions => return None,
+            Some(before) => {
+                before.stop.cancel();
+                lock(&self.feed.listed).remove(&kind);
+                self.feed.change(|store| store.forget(kind));
+            }
+            None => {}
+        }
+        let health = if is_required(kind) { self.health.clone() } else { Health::default() };
+        let stop = self.stop.child_token();
+        kinds.insert(kind, Followed { versions, health: health.clone(), stop: stop.clone() });
+        Some((health, stop))
     }
 
     /// Begins with writes for a workload; `false`: others for it are under way, after which it is looked at again.
@@ -177,16 +223,32 @@ impl Connection {
 
     /// Whether it is connected; `None`: not known yet, or a watch has just broken.
     pub fn state(&self) -> Option<ClusterState> {
+        const REASON: &str = "ClientConnectionFailed";
         match self.health.broken() {
             Some((lasting, message)) if lasting >= MOMENT => {
-                Some(ClusterState::Disconnected { reason: "ClientConnectionFailed", message })
+                return Some(ClusterState::Disconnected { reason: REASON, message });
             }
-            Some(_) => None,
-            None => {
-                let (kinds, listed) = (lock(&self.kinds).len(), lock(&self.feed.listed).len());
-                (listed >= kinds).then_some(ClusterState::Connected)
+            Some(_) => return None,
+            None => {}
+        }
+        let (kinds, listed, unserved) =
+            (lock(&self.kinds), lock(&self.feed.listed), lock(&self.feed.unserved));
+        let missing = unserved.keys().find(|kind| is_required(**kind));
+        if let Some(resource) = missing.and_then(|kind| kinds.get(kind)?.versions.first()) {
+            let message = multikueue::no_match(*resource);
+            return Some(ClusterState::Disconnected { reason: REASON, message });
+        }
+        let mut lacks = Lacks::new();
+        for (kind, followed) in kinds.iter() {
+            if let Some(since) = unserved.get(kind) {
+                lacks.insert(*kind, Lack { since: *since, why: String::new() });
+            } else if let Some((lasting, why)) = followed.health.broken().filter(|(l, _)| *l >= MOMENT) {
+                lacks.insert(*kind, Lack { since: before_now(lasting), why });
+            } else if !listed.contains(kind) {
+                return None;
             }
         }
+        Some(ClusterState::Connected { lacks })
     }
 
     /// What the cluster has of a workload ([`WorkerStore::copy`]).
@@ -227,7 +289,9 @@ struct Optional {
 }
 
 impl optional::Sink for Optional {
-    fn served(&mut self, _: Option<Resource>) {}
+    fn served(&mut self, served: Option<Resource>) {
+        self.feed.served(self.kind, served.is_some());
+    }
 
     fn delta(&mut self, resource: Resource, delta: Delta<'_>) {
         self.feed.delta(self.kind, resource, delta);
@@ -263,12 +327,30 @@ impl Feed {
                 self.changed(self.change(|store| store.remove(kind, namespace, name, uid)));
             }
             Delta::Synced { version } => {
+                // That of an absent resource has no version.
+                if is_required(kind) && !version.is_empty() {
+                    self.served(kind, true);
+                }
                 self.queues_changed(kind);
                 self.changed(self.change(|store| store.listed(kind, version)));
                 lock(&self.listed).insert(kind);
                 self.inbox.clusters.notify_one();
             }
-            Delta::Absent => {}
+            Delta::Absent => self.served(kind, false),
+        }
+    }
+
+    /// Whether the cluster serves a kind.
+    fn served(&self, kind: Kind, is_served: bool) {
+        let mut unserved = lock(&self.unserved);
+        let changed = match is_served {
+            true => unserved.remove(&kind).is_some(),
+            false if unserved.contains_key(&kind) => false,
+            false => unserved.insert(kind, clock::now()).is_none(),
+        };
+        drop(unserved);
+        if changed {
+            self.inbox.clusters.notify_one();
         }
     }
 

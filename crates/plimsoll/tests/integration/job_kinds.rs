@@ -39,7 +39,7 @@ spec: {clusterQueue: cq}
 ";
 
 /// The definition of a kind that keeps all fields.
-fn definition(of: Resource) -> Value {
+pub fn definition(of: Resource) -> Value {
     let (group, version) = of.api_version.split_once('/').unwrap();
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

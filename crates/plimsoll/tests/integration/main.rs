@@ -20,6 +20,7 @@ mod monitoring;
 mod multikueue;
 mod multikueue_elastic;
 mod multikueue_three;
+mod multikueue_versions;
 mod plugins;
 mod queue;
 mod quickstart;

@@ -272,6 +272,22 @@ async fn clusters_and_checks_say_what_is_wrong_with_them() {
         up.create(&cluster).await.unwrap();
         until_active(up, MULTIKUEUE_CLUSTERS, name, reason).await;
     }
+    // A kubeconfig that leads nowhere, and one whose server does not know the user.
+    let file = BASE64_STANDARD.decode(json::text(&before, &["data", "kubeconfig"])).unwrap();
+    let file = String::from_utf8(file).unwrap();
+    let server = file.lines().find_map(|line| line.trim().strip_prefix("server: ")).unwrap();
+    let nowhere = file.replace(server, "https://127.0.0.1:1");
+    let of_user = |line: &&str| !["client-", "token:"].iter().any(|key| line.trim().starts_with(key));
+    let anonymous: Vec<&str> = file.lines().filter(of_user).collect();
+    let stranger = format!("{}\n    token: other\n", anonymous.join("\n"));
+    for (name, file) in [("nowhere", nowhere), ("stranger", stranger)] {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": OWN},
+            "data": {"kubeconfig": BASE64_STANDARD.encode(file)}});
+        up.create(&secret).await.unwrap();
+        create_cluster(up, name, json!({"kubeConfig": {"location": name, "locationType": "Secret"}})).await;
+        until_active(up, MULTIKUEUE_CLUSTERS, name, "ClientConnectionFailed").await;
+    }
+    until_active(up, MULTIKUEUE_CLUSTERS, "good", "Active").await;
     // A job that another controller runs is not MultiKueue's.
     let mut other = job("other", &json!({QUEUE: "main"}), 1, 1);
     other["spec"]["managedBy"] = "example.com/own".into();

@@ -26,6 +26,11 @@ struct FairTarget {
     rule: Option<FairStrategy>,
 }
 
+/// Whether a target is of the preemptor's own ClusterQueue.
+fn has_own(taken: &[FairTarget]) -> bool {
+    taken.iter().any(|p| p.target.reason == Reason::ClusterQueue)
+}
+
 impl Order {
     fn has(&self, queue: NodeId) -> bool {
         self.candidates.get(&queue).is_some_and(|c| !c.is_empty())
@@ -50,6 +55,11 @@ impl Cycle<'_> {
         let mut taken = Vec::new();
         let mut retry = Vec::new();
         let mut fits = self.first_strategy(need, candidates, first, &mut taken, &mut retry);
+        if !fits && self.state.config.gates.fair_reevaluate && has_own(&taken) {
+            // The preemptor's share is lower now (kubernetes-sigs/kueue pull request 14128).
+            let again = std::mem::take(&mut retry);
+            fits = self.first_strategy(need, again, first, &mut taken, &mut retry);
+        }
         if !fits && strategies.len() > 1 {
             fits = self.second_strategy(need, retry, &mut taken);
         }
