@@ -23,6 +23,7 @@ mod multikueue_three;
 mod plugins;
 mod queue;
 mod quickstart;
+mod quota_loans;
 mod real_apiserver;
 mod reload;
 mod run;
