@@ -18,12 +18,15 @@ const SEEDS: &[&str] = &["--from", "2026112200000", "--seeds", "400", "--no-shri
 const JOINT_SEEDS: &[&str] = &["--joint", "--seeds", "60", "--no-shrink"];
 /// The same for mutations of writes about pods that fail for a while.
 const UNWRITTEN_SEEDS: &[&str] = &["--unwritten", "--seeds", "100", "--no-shrink"];
+/// The same for mutations of shards.
+const SHARD_SEEDS: &[&str] = &["--shards", "--seeds", "200", "--no-shrink"];
 /// Tests that find mutations of quota loans, which have a model of the API of their own.
 const LOANS: &[&str] = &["-p", "plimsoll-queueing", "--lib", "loans::protocol_tests"];
 /// How the first line of those ends.
-const FAMILIES: [(&str, Finder); 3] = [
+const FAMILIES: [(&str, Finder); 4] = [
     ("(--joint)", Finder::Seeds(JOINT_SEEDS)),
     ("(--unwritten)", Finder::Seeds(UNWRITTEN_SEEDS)),
+    ("(--shards)", Finder::Seeds(SHARD_SEEDS)),
     ("(--loans)", Finder::Tests(LOANS)),
 ];
 

@@ -1,5 +1,7 @@
 //! To which shard workloads, pods and keys of the job controllers belong, by their queue ([`plimsoll_api::shards`]).
 
+mod division;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -14,6 +16,8 @@ use crate::custom_kind::CustomKind;
 use crate::key::Key;
 use crate::store::{Kind, ObjectStore};
 use crate::{Env, integrations, names};
+
+pub use division::{Division, Leaving, Seen, Told};
 
 /// The scheduler whose name pods have that name none.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use super::Action;
 use super::amount::Amount;
 use super::format;
-use super::ids::FlavorResource;
+use super::ids::{ClusterQueueId, FlavorResource};
 use super::tree::{NodeId, NodeSpec, Quota};
 use crate::Queueing;
 use plimsoll_state::Answer;
@@ -101,6 +101,16 @@ impl Queueing {
     /// Whether this process decides about the tree of a cohort, after the tree as it is built.
     pub(crate) fn leads(&self, cohort: &str) -> bool {
         !self.config.shard || self.tree.cohort(cohort).is_some()
+    }
+
+    /// Whether this process takes the steps of a cohort: no shard's does while labels in its tree disagree.
+    fn decides(&self, cohort: &str) -> bool {
+        let disagree = |cq: &ClusterQueueId| {
+            self.cq(*cq).spec.as_ref().is_some_and(|spec| !spec.shard_conflict.is_empty())
+        };
+        let node = self.tree.cohort(cohort);
+        let queues = node.and_then(|node| self.trees.get(&self.tree.root(node)));
+        self.leads(cohort) && !queues.is_some_and(|queues| queues.iter().any(disagree))
     }
 
     /// A QuotaLoan was seen or changed.
@@ -200,9 +210,9 @@ impl Queueing {
             slot.wait_until = None;
             let loan = slot.loan.clone();
             let change = match loan.phase {
-                LoanPhase::Requested if self.leads(&loan.from) => self.consider_loan(&loan, now),
-                LoanPhase::Granted if self.leads(&loan.to) => self.use_loan(&loan, now),
-                LoanPhase::Returned if self.leads(&loan.from) => end_loan(&loan),
+                LoanPhase::Requested if self.decides(&loan.from) => self.consider_loan(&loan, now),
+                LoanPhase::Granted if self.decides(&loan.to) => self.use_loan(&loan, now),
+                LoanPhase::Returned if self.decides(&loan.from) => end_loan(&loan),
                 LoanPhase::Requested | LoanPhase::Granted | LoanPhase::Returned => None,
             };
             if let Some(change) = change {

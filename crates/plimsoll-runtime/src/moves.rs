@@ -3,14 +3,12 @@
 
 use std::time::Duration;
 
-use plimsoll_api::request::{Error, PatchKind};
-use plimsoll_api::shards::{DEFAULT, LABEL, MOVE_TO};
+use plimsoll_api::request::Error;
 use plimsoll_client::Supervisor;
 use plimsoll_client::workers::Gate as _;
-use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Api, NODES};
+use crate::api::Api;
 use crate::leading::Leading;
 use crate::shard::{Leaving, Shard};
 
@@ -41,7 +39,7 @@ async fn run(api: Api, shard: Shard, leading: Leading) {
             continue;
         }
         for (node, leaving) in shard.given_away() {
-            match api.patch(NODES, "", &node, "", PatchKind::Merge, &change(&leaving)).await {
+            match api.send(&leaving.request(&node)).await {
                 Ok(_) => tracing::info!(node, from = shard.name(), to = leaving.to, "Node moved"),
                 // The watch shows the newer version, or that the node is gone.
                 Err(e) if e.is_conflict() || e.is_not_found() => {}
@@ -54,9 +52,4 @@ async fn run(api: Api, shard: Shard, leading: Leading) {
 async fn refused(node: &str, leaving: &Leaving, error: &Error) {
     tracing::warn!(node, to = leaving.to, %error, "no shard decides with a node that could not be moved");
     tokio::time::sleep(RETRY).await;
-}
-
-fn change(leaving: &Leaving) -> Value {
-    let label = (leaving.to != DEFAULT).then_some(&leaving.to);
-    json!({"metadata": {"resourceVersion": leaving.version, "labels": {LABEL: label}, "annotations": {MOVE_TO: null}}})
 }

@@ -1,9 +1,9 @@
 //! Runs seeds until a number of them or a time is over: `cargo xtask simulate` builds and starts it.
 //!
-//! `simulate [--seeds N] [--minutes M] [--from SEED] [--threads N] [--joint] [--unwritten] [--file FILE] [--trace] [--print] [--no-shrink]
+//! `simulate [--seeds N] [--minutes M] [--from SEED] [--threads N] [--joint] [--unwritten] [--shards] [--file FILE] [--trace] [--print] [--no-shrink]
 //! [--endings DIRECTORY [--every N]]`
 //!
-//! With `--joint` the seeds are those of scenarios of joint admission, which have bounds, with `--unwritten` of scenarios in which all
+//! With `--shards` the seeds are those of clusters of two shards. With `--joint` the seeds are those of scenarios of joint admission, which have bounds, with `--unwritten` of scenarios in which all
 //! writes of one kind about pods fail for a while.
 //!
 //! With `--endings` the process ends after each step (or each `N`th) of each scenario of the directory, in each of the
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_sim::run::{ending_everywhere, run, traced};
 use plimsoll_sim::scenario::joint::joint;
+use plimsoll_sim::scenario::shards::sharded;
 use plimsoll_sim::scenario::unwritten::unwritten;
 use plimsoll_sim::scenario::{Ending, Profile, Scenario, generate};
 use plimsoll_sim::shrink::shrink;
@@ -36,6 +37,7 @@ struct Arguments {
     threads: usize,
     joint: bool,
     unwritten: bool,
+    shards: bool,
     file: Option<String>,
     trace: bool,
     print: bool,
@@ -47,10 +49,11 @@ struct Arguments {
 impl Arguments {
     /// The scenario of a seed.
     fn scenario(&self, seed: u64) -> Scenario {
-        match (self.joint, self.unwritten) {
-            (true, _) => joint(seed),
-            (false, true) => unwritten(seed),
-            (false, false) => generate(seed, Profile::default()),
+        match (self.joint, self.unwritten, self.shards) {
+            (true, ..) => joint(seed),
+            (_, true, _) => unwritten(seed),
+            (_, _, true) => sharded(seed),
+            (false, false, false) => generate(seed, Profile::default()),
         }
     }
 }
@@ -64,6 +67,7 @@ fn arguments() -> Result<Arguments, String> {
         threads,
         joint: false,
         unwritten: false,
+        shards: false,
         file: None,
         trace: false,
         print: false,
@@ -98,6 +102,7 @@ fn arguments() -> Result<Arguments, String> {
             }
             "--joint" => out.joint = true,
             "--unwritten" => out.unwritten = true,
+            "--shards" => out.shards = true,
             "--trace" => out.trace = true,
             "--print" => out.print = true,
             "--no-shrink" => out.shrink = false,

@@ -44,6 +44,10 @@ pub enum Event {
     Status(u32, StatusKey),
     /// A job controller of the process looks at a workload whose job is no part of the cluster.
     Stopped(u32, String),
+    /// The process looks for nodes that it is to give to another shard.
+    Moves(u32),
+    /// Administrators look at the trees of cohorts that are to go to another shard.
+    Trees,
     /// The Job controller looks at a Job.
     Job(String),
     /// The garbage collector looks at workloads of pods.
@@ -83,6 +87,7 @@ impl Event {
             | Self::Reconcile(life)
             | Self::Requeue(life, _)
             | Self::Status(life, _)
+            | Self::Moves(life)
             | Self::Stopped(life, _) => Some(*life),
             Self::Operation(_)
             | Self::Calm
@@ -98,6 +103,7 @@ impl Event {
             | Self::Shrink(_)
             | Self::Provide(_)
             | Self::Finish(..)
+            | Self::Trees
             | Self::Users => None,
         }
     }

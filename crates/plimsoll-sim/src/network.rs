@@ -25,6 +25,8 @@ enum Fate {
     Done,
     /// Carried out, and the answer is lost.
     LostAnswer,
+    /// Given up by its client, and carried out after that.
+    Late,
     /// Not carried out, and answered with this code.
     Fails(u16),
 }
@@ -193,7 +195,15 @@ impl Network {
                 fate = other;
             }
         }
-        let latency = if slow {
+        // Writes that name the version which they are about do nothing the second time.
+        let names_version = matches!(kind, Kind::QuotaLoan | Kind::Node) && writes;
+        if names_version && rng.chance(f.late) {
+            fate = Fate::Late;
+            self.agenda.after(Duration::from_millis(rng.range(10, 1_000)), Event::Answer(number));
+        }
+        let latency = if fate == Fate::Late {
+            Duration::from_millis(rng.range(1_000, 15_000))
+        } else if slow {
             Duration::from_millis(rng.range(200, 6_000))
         } else {
             Duration(rng.range(100, 3_000) * 1_000)
@@ -211,6 +221,11 @@ impl Network {
         let (answer, carried_out) = match pending.fate {
             Fate::Fails(code) => (Err(ApiError::new(code, "a fault")), false),
             Fate::Done => (self.api.handle(pending.request.clone(), now), true),
+            Fate::Late => {
+                let _ = self.api.handle(pending.request.clone(), now);
+                self.pending.remove(&number);
+                return None;
+            }
             Fate::LostAnswer => {
                 // Carried out or not: the client can't know.
                 let _ = self.api.handle(pending.request.clone(), now);
@@ -224,7 +239,7 @@ impl Network {
         let count = self.counts.get(&(kind, name.clone())).copied().unwrap_or(0);
         let mut rng = self.dice.about("answer").about(&name.1).of(count).rng();
         let latency = match pending.fate {
-            Fate::LostAnswer => Duration::from_millis(rng.range(1, 5_000)),
+            Fate::LostAnswer | Fate::Late => Duration::from_millis(rng.range(1, 5_000)),
             Fate::Done | Fate::Fails(_) if pending.slow => Duration::from_millis(rng.range(0, 500)),
             Fate::Done | Fate::Fails(_) => Duration(rng.range(100, 3_000) * 1_000),
         };
@@ -232,11 +247,14 @@ impl Network {
         decided
     }
 
-    /// An answer reaches its client: the number of the call; `None` when no task waits for it any more.
-    pub fn answer(&mut self, number: u64, life: u32) -> Option<(u64, Answer)> {
+    /// An answer reaches its client, if a task still waits for it.
+    pub fn answer(&mut self, number: u64) -> Option<(Caller, Answer)> {
+        if let Some(late) = self.pending.get(&number).filter(|p| p.fate == Fate::Late) {
+            return Some((late.caller, Err(ApiError::new(0, "the connection was lost"))));
+        }
         let Pending { caller, stage, .. } = self.pending.remove(&number)?;
         let Stage::Answered(answer) = stage else { return None };
-        (caller.life == life).then_some((caller.call, answer))
+        Some((caller, answer))
     }
 
     /// Forgets requests of a life that will never reach the server; those on the way do: when the last one does.

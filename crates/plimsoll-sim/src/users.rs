@@ -7,6 +7,7 @@ mod devices;
 mod hopes;
 mod pods;
 mod reading;
+mod shards;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -75,6 +76,12 @@ pub struct Users {
     /// Answers of the check's controller in thousandths: `Retry`, `Rejected`.
     answers: (u32, u32),
     answered: u64,
+    /// Trees that go to other shards, one after the other: the numbers of their roots and of the shards.
+    trees: Vec<(usize, usize)>,
+    /// Since when nobody has decided with the first of them.
+    settled: Option<Time>,
+    /// Since when it has its new label, if it has.
+    labelled: Option<Time>,
 }
 
 fn key(name: &str) -> Name {
@@ -107,6 +114,9 @@ impl Users {
             generation: 0,
             answers: (0, 0),
             answered: 0,
+            trees: Vec::new(),
+            settled: None,
+            labelled: None,
         };
         out.forget();
         out
@@ -116,6 +126,7 @@ impl Users {
         let queue =
             |s: &QueueSpec| Queue { spec: Some(s.clone()), stop: Stop::None, local: Some(Stop::None) };
         self.queues = self.plan.queues.iter().map(queue).collect();
+        self.keep_held();
         self.answers = (0, 0);
         self.check = Some(true);
         self.namespace = Some(true);
@@ -127,6 +138,7 @@ impl Users {
         let name = name_of(&object);
         let now = network.now();
         let Some(old) = network.api.get(kind, &name.0, &name.1) else {
+            let object = if self.settings.shards { shards::labelled(kind, object) } else { object };
             let _ = network.api.handle(Request::Create(kind, object), now);
             return;
         };
@@ -383,6 +395,7 @@ impl Users {
         self.delete_dropped(network);
         self.drop_reserved(network);
         self.complete(network);
+        self.return_nodes(network);
     }
 
     /// Users activate what was deactivated, once its quota is released.
@@ -415,7 +428,7 @@ impl Users {
             }
             self.must_run(queue, *size) && self.may_start(pod, network)
         });
-        let pods = pods.map(|(pod, _)| Arc::new(pod.clone()));
+        let pods = pods.map(|(pod, _)| Arc::new(pod.clone())).chain(self.open_ends(network));
         workloads.chain(network.api.all(Kind::Job).filter(open)).cloned().chain(pods).collect()
     }
 

@@ -5,19 +5,19 @@
 //! server, an answer that reaches its client, a timer that is due (the engine's, a pause's, a job's end), or an operation
 //! of the scenario. What was overtaken and does nothing is not counted.
 
+mod ending;
+mod rest;
+
 use std::collections::BTreeMap;
 
-use plimsoll_queueing::WorkloadKey;
 use plimsoll_state::{Duration, Time};
-use serde_json::Value;
 
 use crate::agenda::Event;
-use crate::api::{Kind, list, name_of, text};
+use crate::api::{Kind, name_of};
 use crate::check::explanations::Settled;
-use crate::check::quota::Column;
 use crate::check::{Checkers, Rule, Violation};
 use crate::cluster::Cluster;
-use crate::dice::{Dice, Draw};
+use crate::dice::Dice;
 use crate::measure::Measure;
 use crate::network::Network;
 pub use crate::outcome::Outcome;
@@ -29,21 +29,9 @@ use crate::users::{START, Users};
 const LONGEST: u64 = 400_000;
 /// The same where all that gangs do is measured.
 const LONGEST_MEASURED: u64 = 10_000_000;
-/// What a run may take after the calm, besides the time of all its jobs one after the other.
-const BOUND: Duration = Duration::from_seconds(1_200);
 /// How often users look at what they have.
 const LOOK: Duration = Duration::from_seconds(1);
-/// How long everything has to be quiet at the end.
-const QUIET: Duration = Duration::from_seconds(30);
 
-/// How long a process that is asked to stop waits for its writes (the runtime's `execute::GRACE`).
-const GRACE: Duration = Duration::from_seconds(1);
-/// How long after its last renewal a leader writes (`renewDeadline`).
-const RENEW: Duration = Duration::from_seconds(10);
-/// Milliseconds after the last renewal in which no other replica takes the Lease (`leaseDuration`).
-const EXPIRES: i64 = 15_000;
-/// Milliseconds between two looks at the Lease (`retryPeriod`).
-const RETRY: i64 = 2_000;
 /// How long a watch of a replica that takes over may be behind, with a write decided then on its way.
 const STALE: Duration = Duration::from_seconds(20);
 
@@ -52,8 +40,9 @@ const STALE: Duration = Duration::from_seconds(20);
 pub struct World {
     scenario: Scenario,
     network: Network,
-    process: Process,
-    /// The replica that follows it.
+    /// The process that leads, or that of each shard.
+    leaders: Vec<Process>,
+    /// The replica that follows the first of them.
     standby: Option<Process>,
     users: Users,
     cluster: Cluster,
@@ -64,8 +53,8 @@ pub struct World {
     seen: BTreeMap<Kind, usize>,
     /// Quotas as the process knew them in its former lives.
     past: BTreeMap<u32, Known>,
-    /// When the Lease of the process before the present one is free.
-    vacant: Time,
+    /// When the Lease of the process before the present one is free, for each that leads.
+    vacant: Vec<Time>,
     steps: u64,
     calm: Option<Time>,
     /// Since when nothing has been left to do.
@@ -82,7 +71,8 @@ impl World {
     /// A world before its first step.
     pub fn new(scenario: Scenario, trace: bool) -> Self {
         let network = Network::new(scenario.seed, scenario.faults, START);
-        let process = Process::new(0, 0, scenario.settings);
+        let count: u32 = if scenario.settings.shards { 2 } else { 1 };
+        let leaders: Vec<Process> = (0..count).map(|i| Process::new(i, i, scenario.settings)).collect();
         let standby = scenario.settings.standby.then(|| Process::standby(1, 1, scenario.settings));
         let users = Users::new(scenario.seed, scenario.settings, scenario.plan.clone());
         let (cluster, gangs) = (Cluster::new(scenario.seed, &scenario.settings), scenario.settings.gangs);
@@ -90,7 +80,8 @@ impl World {
         let mut world = Self {
             scenario,
             network,
-            process,
+            vacant: vec![START; leaders.len()],
+            leaders,
             standby,
             users,
             cluster,
@@ -98,7 +89,6 @@ impl World {
             measured: gangs.then(Measure::default),
             seen: BTreeMap::new(),
             past: BTreeMap::new(),
-            vacant: START,
             steps: 0,
             calm: None,
             quiet: None,
@@ -112,7 +102,9 @@ impl World {
             world.network.agenda.at(at(timed.at), Event::Operation(i));
         }
         world.network.agenda.at(at(world.scenario.calm), Event::Calm);
-        world.network.agenda.at(START, Event::Start(0));
+        for life in 0..count {
+            world.network.agenda.at(START, Event::Start(life));
+        }
         if world.standby.is_some() {
             world.start_standby(1);
         }
@@ -168,21 +160,25 @@ impl World {
         if counted {
             self.steps += 1;
             if self.scenario.crash_after == Some(self.steps) {
-                self.leave(self.scenario.ending);
+                self.leave(usize::try_from(self.steps).unwrap_or(0), self.scenario.ending);
             }
             if let Some(trace) = &mut self.trace {
                 trace.push(format!("{:>9} {event:?}{shown}", self.network.now().since(START).0 / 1_000));
             }
         }
         self.look(decided)?;
-        if self.process.stopping && !self.process.writes() {
-            self.end(Ending::HandOver);
+        self.check_nodes()?;
+        for index in 0..self.leaders.len() {
+            if self.leaders[index].stopping && !self.leaders[index].writes() {
+                self.end(index, Ending::HandOver);
+            }
         }
         let longest = if self.measured.is_some() { LONGEST_MEASURED } else { LONGEST };
         if self.steps > longest {
             return Err(Violation::new(Rule::Endless, format!("{} steps", self.steps)));
         }
-        if counted && self.process.is_idle(&self.network) {
+        let network = &self.network;
+        if counted && self.leaders.iter_mut().all(|process| process.is_idle(network)) {
             self.compare()?;
             return self.rest();
         }
@@ -196,13 +192,14 @@ impl World {
         if let Some(life) = event.life() {
             return (None, self.live(life, event));
         }
-        let Self { network, process, users, cluster, .. } = self;
+        let Self { network, leaders, users, cluster, .. } = self;
         match event {
             Event::Operation(i) => {
                 match self.scenario.operations.get(*i).map(|t| t.operation.clone()) {
-                    Some(Operation::Crash) => self.leave(Ending::Crash),
-                    Some(Operation::HandOver) => self.leave(Ending::HandOver),
-                    Some(Operation::LoseLease) => self.leave(Ending::LoseLease),
+                    Some(Operation::Crash) => self.leave(0, Ending::Crash),
+                    Some(Operation::HandOver) => self.leave(0, Ending::HandOver),
+                    Some(Operation::LoseLease) => self.leave(0, Ending::LoseLease),
+                    Some(Operation::End { shard, ending }) => self.leave(shard, ending),
                     Some(Operation::Faults { faults }) => network.faults = faults,
                     Some(operation) => users.apply(&operation, network),
                     None => {}
@@ -218,9 +215,10 @@ impl World {
             }
             Event::Arrive(number) => return (network.arrive(*number), true),
             Event::Answer(number) => {
-                let answer = network.answer(*number, process.life);
-                let Some((call, answer)) = answer else { return (None, false) };
-                process.answer(call, answer, network);
+                let Some((caller, answer)) = network.answer(*number) else { return (None, false) };
+                let process = leaders.iter_mut().find(|p| p.life == caller.life);
+                let Some(process) = process else { return (None, false) };
+                process.answer(caller.call, answer, network);
             }
             Event::Job(name) => cluster.sync_job(name, network),
             Event::Kubelet(name) => cluster.look_at_pod(name, network),
@@ -230,6 +228,7 @@ impl World {
             Event::Finish(name, round) => users.finish(name, *round, network),
             Event::Collect => cluster.collect(network),
             Event::Claims => cluster.sync_claims(network),
+            Event::Trees => users.move_trees(network),
             Event::Users => {
                 users.look(network);
                 network.agenda.after(LOOK, Event::Users);
@@ -245,6 +244,7 @@ impl World {
             | Event::Reconcile(_)
             | Event::Requeue(..)
             | Event::Status(..)
+            | Event::Moves(_)
             | Event::Stopped(..) => return (None, false),
         }
         (None, true)
@@ -253,14 +253,14 @@ impl World {
     /// Lets something happen to a process, if it still lives; whether it was anything.
     fn live(&mut self, life: u32, event: &Event) -> bool {
         if let Event::End(_, ending) = event {
-            let lives = life == self.process.life;
-            if lives {
-                self.end(*ending);
+            let lives = self.leaders.iter().position(|p| p.life == life);
+            if let Some(index) = lives {
+                self.end(index, *ending);
             }
-            return lives;
+            return lives.is_some();
         }
-        let Self { network, process, standby, .. } = self;
-        let mut replicas = std::iter::once(process).chain(standby);
+        let Self { network, leaders, standby, .. } = self;
+        let mut replicas = leaders.iter_mut().chain(standby);
         let Some(process) = replicas.find(|p| p.life == life) else { return false };
         match event {
             Event::Start(_) => process.start(network),
@@ -274,6 +274,7 @@ impl World {
             Event::Requeue(_, key) => process.requeue(key.clone(), network),
             Event::Status(_, key) => process.write_status(key.clone(), network),
             Event::Stopped(_, name) => process.stopped(name, network),
+            Event::Moves(_) => process.give_away(network),
             Event::Operation(_)
             | Event::Calm
             | Event::End(..)
@@ -289,67 +290,10 @@ impl World {
             | Event::Shrink(_)
             | Event::Provide(_)
             | Event::Finish(..)
+            | Event::Trees
             | Event::Users => return false,
         }
         true
-    }
-
-    /// The process begins to end.
-    fn leave(&mut self, ending: Ending) {
-        let life = self.process.life;
-        match ending {
-            Ending::Crash => self.end(ending),
-            Ending::HandOver => {
-                self.process.stop(&mut self.network);
-                self.network.agenda.after(GRACE, Event::End(life, ending));
-            }
-            Ending::LoseLease => self.network.agenda.after(RENEW, Event::End(life, ending)),
-        }
-    }
-
-    /// The process ends. When the next one starts depends on its Lease (`plimsoll-runtime`'s `lease`); after a crash that
-    /// is when nothing of this one is on its way to the server any more.
-    fn end(&mut self, ending: Ending) {
-        let old = self.process.life;
-        let mut rng = Dice::new(self.scenario.seed).about("crash").of(u64::from(old)).rng();
-        let (least, most) = match ending {
-            Ending::Crash => {
-                let last = self.network.forget(old);
-                let left = last.map_or(Duration::ZERO, |at| at.since(self.network.now())).0 / 1_000_000;
-                (left + 1, left + 3_000)
-            }
-            // A Lease is released when all writes were answered; otherwise it expires.
-            Ending::HandOver if self.process.writes() => (EXPIRES - 2 * RETRY, EXPIRES + RETRY),
-            Ending::HandOver => (1, RETRY),
-            Ending::LoseLease => {
-                let left = EXPIRES - RENEW.0 / 1_000_000;
-                (left, left + RETRY)
-            }
-        };
-        if ending != Ending::Crash {
-            self.network.cut(|caller| caller.life == old);
-        }
-        let pause = Duration::from_millis(rng.range(least, most));
-        // One that has not led yet ends without a Lease.
-        self.vacant = self.vacant.max(self.network.now().plus(pause));
-        let (replica, settings) = (self.process.replica, self.scenario.settings);
-        let next = if let Some(standby) = self.standby.take() {
-            let life = standby.life + 1;
-            self.standby = Some(Process::standby(life, replica, settings));
-            self.start_standby(life);
-            self.network.agenda.at(self.vacant, Event::Hold(standby.life));
-            standby
-        } else {
-            self.network.agenda.at(self.vacant, Event::Start(old + 1));
-            Process::new(old + 1, replica, settings)
-        };
-        self.past.insert(old, std::mem::replace(&mut self.process, next).known);
-    }
-
-    /// The replica that follows starts soon.
-    fn start_standby(&mut self, life: u32) {
-        let mut rng = Dice::new(self.scenario.seed).about("standby").of(u64::from(life)).rng();
-        self.network.agenda.after(Duration::from_millis(rng.range(1, 10_000)), Event::Start(life));
     }
 
     /// Shows all parts what has changed, checkers first.
@@ -362,21 +306,23 @@ impl World {
                 self.compared = [false; 2];
                 let known = decided.filter(|_| kind != Kind::Pod || !self.fills_nodes_blindly()).map(
                     |(life, serial)| {
-                        let own = life == self.process.life;
-                        let known = if own { Some(&self.process.known) } else { self.past.get(&life) };
+                        let own = self.leaders.iter().find(|p| p.life == life).map(|p| &p.known);
+                        let known = own.or_else(|| self.past.get(&life));
                         known.map_or(&[][..], |known| known.since(serial))
                     },
                 );
                 self.checkers.changed(kind, &change, known, self.network.now())?;
+                if let Some((life, _)) = decided {
+                    self.check_binding(kind, &change, life)?;
+                }
                 if let Some(measured) = &mut self.measured {
                     measured.changed(kind, &change, self.network.now());
                 }
                 let runs = self.checkers.held(&name_of(&change.object)).is_some_and(crate::check::Held::runs);
                 self.users.changed(kind, &change, runs, &mut self.network);
                 self.cluster.changed(kind, &change, &mut self.network);
-                self.process.changed(kind, &mut self.network);
-                if let Some(standby) = &mut self.standby {
-                    standby.changed(kind, &mut self.network);
+                for process in self.leaders.iter_mut().chain(&mut self.standby) {
+                    process.changed(kind, &mut self.network);
                 }
             }
         }
@@ -386,106 +332,7 @@ impl World {
     /// Whether the process may not have seen yet which pods were bound by the leader before it: kubelets refuse what their
     /// nodes have no room for, and kube-scheduler relies on that as well.
     fn fills_nodes_blindly(&self) -> bool {
-        self.process.led_since().is_some_and(|at| self.network.now().since(at) < STALE)
-    }
-
-    /// The engine's books say what the objects say, once it has seen all of them.
-    fn compare(&mut self) -> Result<(), Violation> {
-        if !std::mem::replace(&mut self.compared[0], true) {
-            self.compare_books(&self.process)?;
-        }
-        if let Some(standby) =
-            self.standby.as_ref().filter(|s| !self.compared[1] && s.has_caught_up(&self.network))
-        {
-            self.compare_books(standby)?;
-            self.compared[1] = true;
-        }
-        Ok(())
-    }
-
-    fn compare_books(&self, process: &Process) -> Result<(), Violation> {
-        let (books, objects) = (process.books(), self.checkers.books());
-        for key in books.keys().chain(objects.keys()) {
-            let have = books.get(key).copied().unwrap_or_default();
-            let want = objects.get(key).copied().unwrap_or_default();
-            // The engine counts in thousandths.
-            let want = Column { quota: want.quota * 1000, used: want.used * 1000 };
-            if have != want {
-                let message = format!("the engine has {key:?} with {have:?}, objects say {want:?}");
-                return Err(Violation::new(Rule::Usage, message));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether there is more to come when nothing is under way.
-    fn rest(&mut self) -> Result<bool, Violation> {
-        self.late()?;
-        let Some(calm) = self.calm else { return Ok(true) };
-        let (version, now) = (self.network.api.version(), self.network.now());
-        if self.settled.is_due(version, calm, now) {
-            self.checkers.explained(&self.network.api, self.process.engine().scheduler(), now)?;
-        }
-        if !self.users.unfinished(&self.network).is_empty() {
-            return Ok(true);
-        }
-        let since = *self.quiet.get_or_insert(self.network.now());
-        if self.network.now().since(since) < QUIET {
-            return Ok(true);
-        }
-        // What is left may wait for ever: it says why.
-        if !self.settled.is_checked(version) && self.checkers.anything_waits(&self.network.api) {
-            return Ok(true);
-        }
-        self.compare_statuses()?;
-        Ok(false)
-    }
-
-    /// What has to run has run in time.
-    fn late(&self) -> Result<(), Violation> {
-        let Some(calm) = self.calm else { return Ok(()) };
-        self.checkers.overdue(calm, self.network.now())?;
-        let longest = self.users.longest().0.saturating_add(BOUND.0);
-        if self.network.now().since(calm).0 <= longest {
-            return Ok(());
-        }
-        let left = self.users.unfinished(&self.network);
-        if left.is_empty() {
-            return Err(Violation::new(Rule::Endless, "nothing is left to run, and there is no rest".into()));
-        }
-        let show = |w: &std::sync::Arc<Value>| {
-            let (namespace, name) = name_of(w);
-            let shown = format!("{} {name}", text(w, &["kind"]));
-            let queueing = self.process.engine().queueing();
-            let waits = queueing.and_then(|q| q.waiting(&WorkloadKey { namespace, name }));
-            format!("{shown}, deleted {}, {waits:?}: {}", w["metadata"]["deletionTimestamp"], w["status"])
-        };
-        let all: Vec<String> = left.iter().map(show).collect();
-        Err(Violation::new(
-            Rule::Liveness,
-            format!("{} workloads have not run: {}", left.len(), all.join("; ")),
-        ))
-    }
-
-    /// Statuses of ClusterQueues say what the objects say.
-    fn compare_statuses(&self) -> Result<(), Violation> {
-        for queue in self.network.api.all(Kind::ClusterQueue) {
-            let name = name_of(queue).1;
-            for flavor in list(queue, &["status", "flavorsReservation"]) {
-                let flavor_name = text(flavor, &["name"]);
-                let row = list(flavor, &["resources"]).first();
-                let of = |key: &str| row.map_or("", |r| text(r, &[key])).to_owned();
-                let used = self.checkers.usage().of(&name, flavor_name).to_string();
-                let borrowed = self.checkers.borrowed(&name, flavor_name).to_string();
-                if (of("total"), of("borrowed")) != (used.clone(), borrowed.clone()) {
-                    let message = format!(
-                        "status of {name}, {flavor_name}: {row:?}, objects say {used}, {borrowed} of them borrowed"
-                    );
-                    return Err(Violation::new(Rule::Usage, message));
-                }
-            }
-        }
-        Ok(())
+        self.leaders[0].led_since().is_some_and(|at| self.network.now().since(at) < STALE)
     }
 
     fn digest(&self) -> u64 {

@@ -1,11 +1,12 @@
 //! `plimsoll install`: the manifests of `deploy/`, changed as its flags ask.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use plimsoll_api::webhooks::{NAMESPACE, SERVICE, configurations};
-use plimsoll_api::{json, roles};
+use plimsoll_api::{json, roles, shards};
 use plimsoll_apimachinery::crd::definitions_to_install;
 use plimsoll_runtime::Roles;
 use serde_json::{Value, json};
@@ -20,6 +21,7 @@ const SERVICES: &str = include_str!("../../../deploy/service.yaml");
 const DEPLOYMENT: &str = include_str!("../../../deploy/deployment.yaml");
 const API_SERVICES: &str = include_str!("../../../deploy/apiservices.yaml");
 const BUDGET: &str = include_str!("../../../deploy/poddisruptionbudget.yaml");
+const SHARDS: &str = include_str!("../../../deploy/shards.yaml");
 
 /// ConfigMap with the configuration files, and where it is mounted. Kueue's file has the name that Kueue's manifests give it.
 const CONFIG_MAP: &str = "plimsoll-manager-config";
@@ -28,6 +30,8 @@ const KUEUE_FILE: &str = "controller_manager_config.yaml";
 const SCHEDULER_FILE: &str = "scheduler_config.yaml";
 /// Annotation of pods with a hash of the configuration files, so that a change of them starts new pods.
 const HASH: &str = "plimsoll.dev/config-hash";
+/// Service of the visibility API.
+const VISIBILITY: &str = "plimsoll-visibility-server";
 /// Label that tells the Deployments of named nodes apart.
 const INSTANCE: &str = "app.kubernetes.io/instance";
 
@@ -70,6 +74,7 @@ fn objects(args: &Install) -> Result<Vec<Value>> {
     }
     ensure!(!args.image.trim().is_empty(), "--image: must not be empty");
     let roles = asked(args);
+    check_shards(args, roles)?;
     let files = files(args, roles)?;
     let client = |path: &str| json!({"service": {"namespace": args.namespace, "name": SERVICE, "path": path, "port": 443}});
     let mut all = documents(NAMESPACES)?;
@@ -77,15 +82,23 @@ fn objects(args: &Install) -> Result<Vec<Value>> {
         all.extend(definitions_to_install(client));
     }
     all.extend(documents(RBAC)?);
+    if !args.shards.is_empty() {
+        all.extend(rights_of_shards(args)?);
+    }
     all.extend(roles::objects());
     all.extend(config_map(&files));
     if roles.queueing {
         all.extend(documents(SERVICES)?);
         all.extend(documents(API_SERVICES)?);
     }
-    all.extend(deployments(args, roles, &files)?);
-    if args.node.len() > 1 || args.node.is_empty() && args.replicas > 1 {
-        all.extend(documents(BUDGET)?);
+    if !args.shards.is_empty() {
+        all.retain(|object| object["kind"] != "APIService" && json::name(object) != VISIBILITY);
+    }
+    let deployment = deployment(args, roles, &files)?;
+    let has_budget = args.node.len() > 1 || args.node.is_empty() && args.replicas > 1;
+    let budget = if has_budget { documents(BUDGET)? } else { Vec::new() };
+    for leader in each_leader(args, &deployment, &budget) {
+        all.extend(leader);
     }
     all.iter_mut().for_each(|object| move_to(&args.namespace, object));
     if roles.queueing {
@@ -155,8 +168,74 @@ fn config_map(files: &Configured) -> Option<Value> {
     Some(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}))
 }
 
-/// One Deployment, or one for each named node.
-fn deployments(args: &Install, roles: Roles, files: &Configured) -> Result<Vec<Value>> {
+/// Refuses shards that can't be installed.
+fn check_shards(args: &Install, roles: Roles) -> Result<()> {
+    let all: BTreeSet<&String> = args.shards.iter().collect();
+    ensure!(all.len() == args.shards.len(), "--shards: each shard is named once");
+    if !args.shards.is_empty() {
+        ensure!(roles.queueing, "--shards: shards are made of queues, too; leave out --placement");
+        let found = args.shards.iter().any(|name| name == shards::DEFAULT);
+        ensure!(found, "--shards: one must be `default`, which does what is about the whole cluster");
+    }
+    Ok(())
+}
+
+/// What processes of shards may do besides what all may do.
+fn rights_of_shards(args: &Install) -> Result<Vec<Value>> {
+    let mut all = documents(SHARDS)?;
+    for role in all.iter_mut().filter(|object| object["kind"] == "Role") {
+        let leases: Vec<String> = args.shards.iter().map(|name| name_of_shard(name)).collect();
+        role["rules"][0]["resourceNames"] = leases.into();
+    }
+    Ok(all)
+}
+
+/// Name of the Lease of a shard, and of its Deployment.
+fn name_of_shard(shard: &str) -> String {
+    format!("plimsoll-{shard}")
+}
+
+/// The objects of each leader: of the whole cluster, or of each shard.
+fn each_leader(args: &Install, deployment: &Value, budget: &[Value]) -> Vec<Vec<Value>> {
+    let on_nodes = |one: Value| match args.node.is_empty() {
+        true => vec![one],
+        false => args.node.iter().enumerate().map(|(i, node)| on_node(&one, i, node)).collect(),
+    };
+    if args.shards.is_empty() {
+        return vec![[on_nodes(deployment.clone()), budget.to_vec()].concat()];
+    }
+    let leader = |shard: &String| {
+        let budget = budget.iter().cloned().map(|budget| of_shard(budget, shard)).collect();
+        [on_nodes(of_shard(deployment.clone(), shard)), budget].concat()
+    };
+    args.shards.iter().map(leader).collect()
+}
+
+/// The Deployment or PodDisruptionBudget of a shard, whose pods have its label.
+fn of_shard(mut object: Value, shard: &str) -> Value {
+    object["metadata"]["name"] = name_of_shard(shard).into();
+    object["spec"]["selector"]["matchLabels"][shards::LABEL] = shard.into();
+    if object["kind"] != "Deployment" {
+        return object;
+    }
+    let template = &mut object["spec"]["template"];
+    template["metadata"]["labels"][shards::LABEL] = shard.into();
+    let apart = "/spec/affinity/podAntiAffinity/preferredDuringSchedulingIgnoredDuringExecution/0/podAffinityTerm/labelSelector/matchLabels";
+    if let Some(labels) = template.pointer_mut(apart) {
+        labels[shards::LABEL] = shard.into();
+    }
+    let container = &mut template["spec"]["containers"][0];
+    let mut command = json::list(container, &["command"]).to_vec();
+    command.retain(|arg| !arg.as_str().is_some_and(|a| a.starts_with("--visibility-")));
+    command.push(format!("--shard={shard}").into());
+    container["command"] = command.into();
+    let ports = json::list(container, &["ports"]).iter().filter(|p| p["name"] != "visibility");
+    container["ports"] = ports.cloned().collect();
+    object
+}
+
+/// The Deployment of a leader, wherever its pods are.
+fn deployment(args: &Install, roles: Roles, files: &Configured) -> Result<Value> {
     let [mut one] = <[Value; 1]>::try_from(documents(DEPLOYMENT)?)
         .map_err(|_| anyhow::anyhow!("a manifest of this program: one Deployment is expected"))?;
     one["spec"]["replicas"] = args.replicas.into();
@@ -175,10 +254,7 @@ fn deployments(args: &Install, roles: Roles, files: &Configured) -> Result<Vec<V
         let ports = json::list(container, &["ports"]).iter().filter(|p| p["name"] == "metrics");
         container["ports"] = ports.cloned().collect();
     }
-    if args.node.is_empty() {
-        return Ok(vec![one]);
-    }
-    Ok(args.node.iter().enumerate().map(|(i, node)| on_node(&one, i, node)).collect())
+    Ok(one)
 }
 
 /// SHA-256 of the files with their names, as the Helm chart computes it (`deploy/chart/templates/_helpers.tpl`).
@@ -214,7 +290,7 @@ fn command(container: &Value, roles: Roles, files: &Configured) -> Value {
 /// the ReplicaSet controller has made it. So a cluster in which all replicas have died comes back by itself.
 fn on_node(deployment: &Value, index: usize, node: &str) -> Value {
     let mut own = deployment.clone();
-    let name = format!("plimsoll-{index}");
+    let name = format!("{}-{index}", json::name(deployment));
     own["metadata"]["name"] = name.as_str().into();
     own["spec"]["replicas"] = 1.into();
     own["spec"]["selector"]["matchLabels"][INSTANCE] = name.as_str().into();

@@ -6,6 +6,41 @@ A manifest of deploy/, moved into the namespace of the release.
 {{- end }}
 
 {{/*
+A Deployment or PodDisruptionBudget of a shard, as JSON: `of_shard` of `plimsoll install`.
+*/}}
+{{- define "plimsoll.ofShard" -}}
+{{- $object := .object }}
+{{- if .shard }}
+{{- $label := dict "plimsoll.dev/shard" .shard }}
+{{- $_ := set $object.metadata "name" (printf "plimsoll-%s" .shard) }}
+{{- $_ := merge $object.spec.selector.matchLabels $label }}
+{{- if eq $object.kind "Deployment" }}
+{{- $template := $object.spec.template }}
+{{- $_ := merge $template.metadata.labels $label }}
+{{- range $template.spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution }}
+{{- $_ := merge .podAffinityTerm.labelSelector.matchLabels $label }}
+{{- end }}
+{{- $container := index $template.spec.containers 0 }}
+{{- $command := list }}
+{{- range $container.command }}
+{{- if not (hasPrefix "--visibility-" .) }}
+{{- $command = append $command . }}
+{{- end }}
+{{- end }}
+{{- $_ := set $container "command" (append $command (printf "--shard=%s" .shard)) }}
+{{- $ports := list }}
+{{- range $container.ports }}
+{{- if ne .name "visibility" }}
+{{- $ports = append $ports . }}
+{{- end }}
+{{- end }}
+{{- $_ := set $container "ports" $ports }}
+{{- end }}
+{{- end }}
+{{- toJson $object }}
+{{- end }}
+
+{{/*
 The configuration files by name: as `plimsoll install` names them.
 */}}
 {{- define "plimsoll.files" -}}

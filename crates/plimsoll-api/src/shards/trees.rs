@@ -124,18 +124,12 @@ impl Trees {
         let roots = self.roots();
         let root_of = |cohort: &str| roots.get(cohort).copied();
         let mut labels = Labels::new();
-        for (name, member) in &self.cohorts {
-            if let Some(root) = root_of(name) {
-                labels
-                    .entry(root)
-                    .or_default()
-                    .entry(&member.label)
-                    .or_insert_with(|| format!("Cohort {name}"));
-            }
-        }
-        for (name, member) in &self.cluster_queues {
-            if let Some(root) = root_of(&member.above) {
-                let who = || format!("ClusterQueue {name}");
+        let cohorts = self.cohorts.iter().map(|(name, member)| ("Cohort", name, member, root_of(name)));
+        let queues = self.cluster_queues.iter();
+        let queues = queues.map(|(name, member)| ("ClusterQueue", name, member, root_of(&member.above)));
+        for (kind, name, member, root) in cohorts.chain(queues) {
+            if let Some(root) = root {
+                let who = || format!("{kind} {name}");
                 labels.entry(root).or_default().entry(&member.label).or_insert_with(who);
             }
         }

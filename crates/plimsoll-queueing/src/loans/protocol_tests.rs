@@ -273,6 +273,10 @@ enum Op {
     /// The watch brings everything, a step, this many writes with their answers.
     Turn(usize, usize),
     Write(usize, usize, Fate),
+    /// Everything that is decided about loans is given up, a workload gets what is free in this queue, and then the writes arrive.
+    GiveUp(usize, usize, i64),
+    /// Each tree is to lend as much to the other one, and each queue gets a workload that is as large as its own quota.
+    LendBoth(i64),
     Answer(usize),
     Arrive(usize, usize),
     End(usize, u64),
@@ -300,6 +304,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         6 => (0..2usize).prop_map(Op::Decide),
         14 => (0..2usize, 0..5usize).prop_map(|(p, n)| Op::Turn(p, n)),
         10 => (0..2usize, n(), fate).prop_map(|(p, n, fate)| Op::Write(p, n, fate)),
+        2 => (0..2usize, 0..2 * QUEUES, 1..7i64).prop_map(|(p, q, a)| Op::GiveUp(p, q, a * 1_000)),
+        1 => (1..7i64).prop_map(|q| Op::LendBoth(q * 1_000)),
         8 => (0..2usize).prop_map(Op::Answer),
         1 => (0..2usize, n()).prop_map(|(p, n)| Op::Arrive(p, n)),
         1 => (0..2usize, any::<u64>()).prop_map(|(p, bits)| Op::End(p, bits)),
@@ -374,6 +380,8 @@ impl World {
                 }
             }
             Op::Write(p, n, fate) => write(server, &mut self.processes[p % count], n, fate),
+            Op::GiveUp(p, queue, amount) => self.give_up(p, queue, amount),
+            Op::LendBoth(quantity) => self.lend_both(quantity),
             Op::Answer(p) => {
                 let process = &mut self.processes[p % count];
                 if !process.answers.is_empty() {
@@ -423,6 +431,41 @@ impl World {
         self.granted += usize::from(granted(0) + granted(1) > 0);
         let has = NOMINAL * i64::try_from(QUEUES).unwrap();
         self.used += (0..2).filter(|&tree| self.server.used(tree) > has).count();
+    }
+
+    fn give_up(&mut self, p: usize, queue: usize, amount: i64) {
+        let count = self.processes.len();
+        self.play(Op::Turn(p, 0));
+        let loans =
+            |process: &Process| process.writes.iter().position(|w| matches!(w, Action::UpdateLoan(_)));
+        while let Some(n) = loans(&self.processes[p % count]) {
+            self.play(Op::Write(p, n, Fate::Late));
+            self.play(Op::Answer(p));
+        }
+        self.server.create_workload(queue, 0, amount);
+        self.play(Op::Turn(p, 4));
+        for _ in 0..self.processes[p % count].given_up.len() {
+            self.play(Op::Arrive(p, 0));
+        }
+    }
+
+    fn lend_both(&mut self, quantity: i64) {
+        for from in [0, 1] {
+            self.server.create_loan(from, quantity);
+            self.settle();
+        }
+        for queue in 0..2 * QUEUES {
+            self.server.create_workload(queue, 0, NOMINAL);
+        }
+        self.settle();
+    }
+
+    /// All processes see and write everything, a few times.
+    fn settle(&mut self) {
+        for _ in 0..4 {
+            (0..self.processes.len()).for_each(|p| self.play(Op::Turn(p, 8)));
+            self.play(Op::Pass(2));
+        }
     }
 
     /// No faults any more: loans that are asked back end, whatever has happened to them.

@@ -307,3 +307,25 @@ fn a_tree_lends_or_borrows() {
     trees.run();
     assert!(trees.loans.is_empty() && larger_than_its_own.iter().all(|key| !trees.is_admitted(key)));
 }
+
+#[test]
+fn a_tree_with_the_labels_of_several_shards_neither_lends_nor_returns() {
+    let queue = |name: &str, cohort: &str, conflict: &str| ClusterQueue {
+        shard_conflict: conflict.into(),
+        ..cluster_queue(name, cohort, 10, None, false)
+    };
+    let mut trees = Trees::with(vec![queue("c0", "t0", "a, b"), queue("c1", "t1", "")]);
+    trees.lend("l", 4);
+    trees.run();
+    assert_eq!((trees.loans["l"].phase, trees.written.len()), (LoanPhase::Requested, 0));
+    trees.see(Event::ClusterQueueUpsert(Box::new(queue("c0", "t0", ""))));
+    trees.run();
+    assert_eq!(trees.loans["l"].phase, LoanPhase::Granted);
+    trees.see(Event::ClusterQueueUpsert(Box::new(queue("c1", "t1", "a, b"))));
+    trees.change("l", |loan| loan.asked_back = true);
+    trees.run();
+    assert_eq!(trees.loans["l"].phase, LoanPhase::Granted);
+    trees.see(Event::ClusterQueueUpsert(Box::new(queue("c1", "t1", ""))));
+    trees.run();
+    assert!(trees.loans.is_empty());
+}

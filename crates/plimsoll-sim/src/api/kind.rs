@@ -45,11 +45,13 @@ pub enum Kind {
     ClaimTemplate,
     /// Claims for devices.
     ResourceClaim,
+    /// Quota that a tree of cohorts lends to another one.
+    QuotaLoan,
 }
 
 impl Kind {
     /// All kinds. Lists of a client that starts are read in this order.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Namespace,
         Self::Node,
         Self::Pod,
@@ -70,6 +72,7 @@ impl Kind {
         Self::ResourceSlice,
         Self::ClaimTemplate,
         Self::ResourceClaim,
+        Self::QuotaLoan,
     ];
 
     /// The resource that has it.
@@ -95,6 +98,7 @@ impl Kind {
             Self::ResourceSlice => resource::DEVICE_SLICES,
             Self::ClaimTemplate => resource::CLAIM_TEMPLATES,
             Self::ResourceClaim => resource::DEVICE_CLAIMS,
+            Self::QuotaLoan => resource::QUOTA_LOANS,
         }
     }
 

@@ -72,6 +72,8 @@ pub enum Rule {
     Stopped,
     /// The engine's books and the statuses say what the objects say.
     Usage,
+    /// Each node belongs to one leader at a time, and trees of cohorts use no more than they have with their loans.
+    Shards,
     /// What workloads and pods say of why they wait is true, once the faults have ended and nothing changes.
     Explanations,
     /// What can run runs within a bound, once the faults have ended.
@@ -147,6 +149,8 @@ pub struct Checkers {
     blocks: bool,
     /// When nodes have changed.
     nodes: BTreeMap<String, Time>,
+    /// Whether the cluster is divided among two leaders, and quotas stay as they are.
+    sharded: bool,
 }
 
 impl Checkers {
@@ -162,6 +166,7 @@ impl Checkers {
             extended,
             joint: settings.joint,
             blocks: settings.block_admission,
+            sharded: settings.shards,
             releases,
             ..Self::default()
         }
@@ -209,6 +214,9 @@ impl Checkers {
         if kind == Kind::Pod {
             return self.pod_changed(&name, object, decided, now);
         }
+        if kind == Kind::QuotaLoan {
+            return self.over_committed(&name.1);
+        }
         if kind != Kind::Workload {
             return Ok(());
         }
@@ -246,7 +254,20 @@ impl Checkers {
             }
         }
         self.variants.compare(&self.held, now)?;
+        self.over_committed(&name.1)?;
         self.pods.compare(&self.held, &self.jobs, now)
+    }
+
+    /// With the loans that the API shows as granted, no tree uses more than it has, whoever leads it and whatever is late.
+    fn over_committed(&self, changed: &str) -> Result<(), Violation> {
+        match self.quotas.over_committed(&self.usage).filter(|_| self.sharded) {
+            None => Ok(()),
+            Some((what, over)) => {
+                let message =
+                    format!("{changed} has changed, and {what} uses {over} CPUs too much: {:?}", self.usage);
+                Err(Violation::new(Rule::Shards, message))
+            }
+        }
     }
 
     /// What has to be told to stop was, some time after the faults have ended.
@@ -289,9 +310,10 @@ impl Checkers {
     /// before may not have grown.
     fn within(&self, name: &str, before: &Usage, decided: &[Seen], now: Time) -> Result<(), Violation> {
         // The place of a workload that moves away from a changed node is free once the engine has decided on that.
+        // The new leader of a node may not have seen yet which pods the one before it has bound there: its kubelet refuses them.
         let moving = |(kind, node, what): &(&str, String, String)| {
             *kind == "Node"
-                && what == "topology"
+                && (what == "topology" || self.sharded)
                 && self.nodes.get(node).is_some_and(|at| now.since(*at) < MOVES)
         };
         // By node of the tree: other workloads were decided with other quotas of the same time.

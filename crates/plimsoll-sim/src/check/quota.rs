@@ -26,6 +26,28 @@ struct Node {
     quotas: BTreeMap<String, Quota>,
 }
 
+/// CPUs that a cohort lends to another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Loan {
+    from: String,
+    to: String,
+    flavor: String,
+    cpus: i64,
+}
+
+impl Loan {
+    /// One that is granted, and not returned.
+    fn read(object: &Value) -> Option<Self> {
+        let row = list(object, &["spec", "resources"]).first()?;
+        (object["status"]["phase"] == "Granted").then(|| Self {
+            from: text(object, &["spec", "from", "cohort"]).to_owned(),
+            to: text(object, &["spec", "to", "cohort"]).to_owned(),
+            flavor: text(row, &["flavor"]).to_owned(),
+            cpus: cpus(&row["quantity"]).unwrap_or(0),
+        })
+    }
+}
+
 /// Usage: CPUs by ClusterQueue and flavor, and on each node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -44,6 +66,8 @@ pub struct Quotas {
     cohorts: BTreeMap<String, Node>,
     /// CPUs of nodes.
     nodes: BTreeMap<String, i64>,
+    /// Quota loans that are granted.
+    loans: BTreeMap<String, Loan>,
     /// Run windows.
     pub(super) windows: BTreeMap<String, Window>,
 }
@@ -103,6 +127,7 @@ impl Quotas {
                 let allocatable = object.map(|o| cpus(&o["status"]["allocatable"]["cpu"]).unwrap_or(0));
                 set(&mut self.nodes, name, allocatable);
             }
+            Kind::QuotaLoan => set(&mut self.loans, name, object.and_then(Loan::read)),
             Kind::RunWindow => set(&mut self.windows, name, object.map(Window::read)),
             Kind::Namespace
             | Kind::Pod
@@ -126,7 +151,11 @@ impl Quotas {
     /// Quota and usage of a cohort with everything below it.
     fn cohort(&self, name: &str, flavor: &str, usage: &Usage, depth: u32) -> (i64, i64) {
         let own = self.cohorts.get(name).map_or(0, |c| c.quota(flavor).nominal);
-        let (mut quota, mut used) = (own, 0);
+        // Borrowed quota is the cohort's own, and lent quota is used.
+        let loans = || self.loans.values().filter(|l| l.flavor == flavor);
+        let borrowed: i64 = loans().filter(|l| l.to == name).map(|l| l.cpus).sum();
+        let lent: i64 = loans().filter(|l| l.from == name).map(|l| l.cpus).sum();
+        let (mut quota, mut used) = (own + borrowed, lent);
         let mut add = |(q, u): (i64, i64), lending: Option<i64>| {
             let local = lending.map_or(0, |l| (q - l).max(0));
             quota += q - local;
@@ -157,6 +186,14 @@ impl Quotas {
             }
         }
         out
+    }
+
+    /// The first ClusterQueue or cohort that uses more than it may, with what it has lent and borrowed.
+    pub fn over_committed(&self, usage: &Usage) -> Option<(String, i64)> {
+        let over = |((kind, name, flavor), over): ((&'static str, String, String), i64)| {
+            (kind != "Node" && over > 0).then(|| (format!("{kind} {name} of {flavor}"), over))
+        };
+        self.excess(usage).into_iter().find_map(over)
     }
 
     /// What a ClusterQueue borrows of a flavor.

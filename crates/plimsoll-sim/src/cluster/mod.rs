@@ -154,6 +154,7 @@ impl Cluster {
             | Kind::WorkloadPriorityClass
             | Kind::RunWindow
             | Kind::DeviceClass
+            | Kind::QuotaLoan
             | Kind::ResourceSlice => {}
             Kind::ClaimTemplate | Kind::ResourceClaim => self.look_at_claims(network),
         }

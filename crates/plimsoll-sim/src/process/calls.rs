@@ -20,6 +20,8 @@ pub struct Write {
     pub lane: Lane,
     /// Where it gives something away: the serial number of the quotas that were known when that was decided.
     pub decided: Option<u64>,
+    /// The node that it binds a pod to, in a cluster of shards.
+    pub node: Option<String>,
 }
 
 /// A question to the extender, and what it is about.
@@ -47,6 +49,8 @@ pub enum For {
     Job(Key),
     /// A question to the extender.
     Extender(Box<Question>),
+    /// A node is given to another shard.
+    Move,
 }
 
 impl For {
@@ -63,6 +67,7 @@ impl fmt::Debug for For {
             Self::Status(key, _) => f.debug_tuple("Status").field(key).finish_non_exhaustive(),
             Self::Extender(question) => f.debug_tuple("Extender").field(question).finish(),
             Self::Job(key) => f.debug_tuple("Job").field(key).finish(),
+            Self::Move => f.write_str("Move"),
         }
     }
 }

@@ -128,7 +128,11 @@ impl Process {
         for group in Group::ALL {
             while let Some((lane, action)) = self.executor.lanes.next(group) {
                 let decided = self.executor.take_decided(&action);
-                self.begin(Write { lane, decided }, action, network);
+                let Some(node) = self.may_begin(&action) else {
+                    self.refuse(&action, lane, network);
+                    continue;
+                };
+                self.begin(Write { lane, decided, node }, action, network);
             }
         }
     }
@@ -177,7 +181,8 @@ impl Process {
                         self.objects.refresh(plimsoll_jobs::Kind::Workload, workload);
                     }
                     outcome.answers.into_iter().for_each(|event| self.tell(event, network));
-                    return self.executor.lanes.done(write.lane);
+                    self.executor.lanes.done(write.lane);
+                    return write.node.into_iter().for_each(|node| self.bound(&node, network));
                 }
             };
         }
@@ -191,6 +196,13 @@ impl Process {
         }
     }
 
+    /// Answers an action that is not begun: what it is about belongs to another shard.
+    fn refuse(&mut self, action: &Action, lane: Lane, network: &mut Network) {
+        let events = execution::refuse(action, "it belongs to another shard");
+        events.into_iter().for_each(|event| self.tell(event, network));
+        self.executor.lanes.done(lane);
+    }
+
     /// An action was replaced before it began.
     pub(super) fn superseded(&mut self, action: Action, network: &mut Network) {
         self.tell(execution::answered(action, Outcome::Superseded), network);
@@ -201,6 +213,7 @@ impl Process {
         match self.calls.take(call) {
             Some(For::Extender(question)) => self.extended(*question, answer, network),
             Some(For::Job(key)) => self.job_answered(key, answer, network),
+            Some(For::Move) => self.moved(&answer, network),
             Some(For::Status(key, status)) => self.status_answered(key, status, answer, network),
             Some(For::Write(write, then)) => {
                 self.carry_on(write, then(response(answer)), network);

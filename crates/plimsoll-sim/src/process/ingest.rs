@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use plimsoll_engine::Event;
 use plimsoll_jobs::Kind as Stored;
+use plimsoll_jobs::shards::Division;
 use plimsoll_state::{ClusterObjectKey, ClusterObjectKind, ObjectEvent};
 use serde_json::Value;
 
@@ -41,9 +42,12 @@ impl Process {
         }
         let Some(watch) = self.watches.iter_mut().find(|w| w.kind == kind) else { return };
         let deltas = watch.list(&network.api);
-        self.unlisted.remove(&kind);
+        let first = self.unlisted.remove(&kind);
         self.take(kind, deltas, network);
         self.forget_unseen(kind, network);
+        if first {
+            self.divide(network, Division::listed);
+        }
         if self.unlisted.is_empty() {
             self.step_at(network.now(), network);
             self.wake_workers(network);
@@ -95,6 +99,10 @@ impl Process {
                         let key = ClusterObjectKey { kind, namespace, name };
                         self.tell(Event::Object(ObjectEvent::ObjectDelete(key)), network);
                     }
+                    if self.shard.is_some() {
+                        self.gone_from_shard(kind, &name, &uid, network);
+                        continue;
+                    }
                     let event = match kind {
                         Kind::Pod => Some(Event::Object(ObjectEvent::PodDelete(uid))),
                         Kind::Node => Some(Event::Object(ObjectEvent::NodeDelete(name.1))),
@@ -136,7 +144,10 @@ impl Process {
             self.objects.put(stored, Arc::clone(object));
         }
         if let Ok(Some(event)) = event {
-            self.tell(event, network);
+            match self.shard.is_some() {
+                true => self.seen_in_shard(event, object, network),
+                false => self.tell(event, network),
+            }
         }
         self.touched(kind, object, network);
         if kind == Kind::Workload && waits_for_stop(object) {

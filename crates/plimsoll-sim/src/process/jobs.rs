@@ -57,7 +57,7 @@ impl Process {
         }
     }
 
-    fn enqueue(&mut self, key: Key, network: &mut Network) {
+    pub(super) fn enqueue(&mut self, key: Key, network: &mut Network) {
         // The controller of another check is one of the users.
         if !self.provisioning && matches!(key, Key::Provisioning(..) | Key::AdmissionCheck(_)) {
             return;
@@ -88,8 +88,14 @@ impl Process {
         {
             return false;
         }
-        let Some(key) = self.jobs.queue.pop_front() else { return false };
-        self.jobs.queued.remove(&key);
+        let key = loop {
+            let Some(key) = self.jobs.queue.pop_front() else { return false };
+            self.jobs.queued.remove(&key);
+            // Another shard's process plans it.
+            if self.plans(&key, network.now()) {
+                break key;
+            }
+        };
         let execution = self.jobs.unconfirmed.begin(key.clone());
         self.jobs.active.insert(key.clone(), Work { dirty: false, execution });
         self.go_on(key, network);

@@ -7,6 +7,7 @@ mod extenders;
 mod ingest;
 mod jobs;
 mod role;
+mod shard;
 mod statuses;
 
 use std::collections::BTreeSet;
@@ -74,6 +75,8 @@ pub struct Process {
     stepped: Time,
     /// Quotas as the process knows them.
     pub known: Known,
+    /// The shard that it leads; `None`: the whole cluster.
+    shard: Option<shard::Shard>,
 }
 
 /// Quotas as a process has known them since its life began, by serial number.
@@ -123,7 +126,9 @@ impl Known {
 /// Kinds that the process watches.
 fn watched(settings: &Settings) -> impl Iterator<Item = Kind> {
     let (placement, provisioning, devices) = (settings.placement, settings.provisioning, settings.devices);
+    let shards = settings.shards;
     let needed = move |kind: &Kind| match kind {
+        Kind::QuotaLoan => shards,
         Kind::Pod | Kind::Job => placement,
         Kind::ProvisioningConfig | Kind::ProvisioningRequest | Kind::PodTemplate => provisioning,
         Kind::DeviceClass | Kind::ResourceSlice | Kind::ClaimTemplate | Kind::ResourceClaim => devices,
@@ -171,6 +176,7 @@ impl Process {
             watch_nodes: settings.topology,
             overtaking: settings.overtaking,
             explain_every: Duration::from_millis(settings.explain_every),
+            shard: settings.shards,
             device_mappings: settings.devices.then(device_mapping).into_iter().collect(),
             // Devices count, and nothing covers them.
             ignore_undeclared: settings.devices,
@@ -224,6 +230,7 @@ impl Process {
             due: None,
             stepped: Time(0),
             known: Known::default(),
+            shard: settings.shards.then(|| shard::Shard::new(replica, watched(&settings).count())),
         }
     }
 
@@ -247,6 +254,7 @@ impl Process {
             && self.executor.is_idle()
             && self.statuses.is_idle()
             && self.jobs.is_idle()
+            && !self.gives_away()
             && !network.busy(self.life)
             && self.watches.iter().all(|w| w.listed && !w.behind(&network.api));
         assert!(!idle || self.unanswered.is_empty(), "never answered: {:?}", self.unanswered);
@@ -318,7 +326,7 @@ impl Process {
     pub fn stopped(&mut self, name: &str, network: &mut Network) {
         let namespace = crate::scenario::objects::NAMESPACE;
         let Some(workload) = self.objects.get(plimsoll_jobs::Kind::Workload, namespace, name) else { return };
-        if self.controls() && ingest::waits_for_stop(&workload) {
+        if self.controls() && ingest::waits_for_stop(&workload) && self.may_write(namespace, name) {
             let (namespace, name) = crate::api::name_of(&workload);
             let event = QueueEvent::WorkloadStopped(WorkloadKey { namespace, name });
             self.tell(Event::Queueing(event), network);

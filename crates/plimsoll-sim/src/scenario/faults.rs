@@ -40,6 +40,9 @@ pub struct Faults {
     /// A write that preempts a pod is answered with 503.
     #[serde(skip_serializing_if = "is_never")]
     pub preemptions: u32,
+    /// A write to a loan or a node is given up, and carried out seconds later.
+    #[serde(skip_serializing_if = "is_never")]
+    pub late: u32,
 }
 
 /// How many kinds of faults hit every request alike.
@@ -47,7 +50,7 @@ pub const GENERAL_FAULTS: usize = 10;
 
 impl Faults {
     /// All kinds of faults, for shrinking: first the [`GENERAL_FAULTS`], which hit every request alike.
-    pub fn each(&mut self) -> [&mut u32; 13] {
+    pub fn each(&mut self) -> [&mut u32; 14] {
         [
             &mut self.stall,
             &mut self.repeat,
@@ -62,6 +65,7 @@ impl Faults {
             &mut self.explanations,
             &mut self.nominations,
             &mut self.preemptions,
+            &mut self.late,
         ]
     }
 }

@@ -90,6 +90,7 @@ fn settings(rng: &mut Rng) -> Settings {
         provisioning: false,
         extender: None,
         standby: false,
+        shards: false,
         devices: false,
         flavored: false,
         gangs: false,

@@ -56,6 +56,7 @@ impl Users {
             self.put_node(i, Some(spec), network);
         }
         self.restore_devices(network);
+        self.end_loans(network);
     }
 
     /// Makes anew what a finalizer kept from being made before.
@@ -91,7 +92,7 @@ impl Users {
         }
     }
 
-    fn put_queue(&self, queue: usize, network: &mut Network) {
+    pub(super) fn put_queue(&self, queue: usize, network: &mut Network) {
         let Some(q) = self.queues.get(queue) else { return };
         let object = q.spec.as_ref().map(|s| objects::cluster_queue(queue, s, q.stop));
         self.put_or_delete(Kind::ClusterQueue, global(format!("c{queue}")), object, network);
@@ -204,6 +205,10 @@ impl Users {
             | Operation::SharedClaim { .. }
             | Operation::ClaimTemplate { .. } => self.change_devices(operation, network),
             Operation::Restore => self.restore(network),
+            Operation::MoveNode { .. }
+            | Operation::MoveTree { .. }
+            | Operation::Lend { .. }
+            | Operation::EndLoan { .. } => self.change_shards(operation, network),
             // Jobs are for their users, and the process for the world.
             Operation::Submit { .. }
             | Operation::Delete { .. }
@@ -214,6 +219,7 @@ impl Users {
             | Operation::Scale { .. }
             | Operation::Faults { .. }
             | Operation::Crash
+            | Operation::End { .. }
             | Operation::HandOver
             | Operation::LoseLease => {}
         }

@@ -3,6 +3,7 @@
 mod joint;
 mod preemption;
 mod reservations;
+mod shards;
 mod simulation;
 mod unwritten;
 mod variants;

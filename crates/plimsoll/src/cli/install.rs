@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::parse::shard;
+
 /// `plimsoll install`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -12,7 +14,10 @@ Install, and wait until it runs:
   kubectl -n plimsoll-system rollout status deployment/plimsoll
 
 Without another scheduler in the cluster, on named nodes:
-  plimsoll install --node cp-1 --node cp-2 | kubectl apply --server-side -f -")]
+  plimsoll install --node cp-1 --node cp-2 | kubectl apply --server-side -f -
+
+Several leaders, each for its own nodes and queues:
+  plimsoll install --shards default,research | kubectl apply --server-side -f -")]
 pub struct Install {
     /// Namespace to install into.
     #[arg(long, default_value = plimsoll_api::webhooks::NAMESPACE, value_name = "NAME")]
@@ -27,6 +32,10 @@ pub struct Install {
     /// place it. Use it where Plimsoll is the only scheduler.
     #[arg(long, value_name = "NAME", conflicts_with = "replicas")]
     pub node: Vec<String>,
+    /// Names of shards, comma-separated: a Deployment for each, whose processes run with --shard. One of them is `default`, which
+    /// has what has no label plimsoll.dev/shard. The visibility API is left out: it would know the queues of one shard.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = shard)]
+    pub shards: Vec<String>,
     /// Run Kueue's role only: admit workloads [default: both roles].
     #[arg(long)]
     pub queueing: bool,

@@ -103,6 +103,7 @@ fn the_chart_has_the_manifests_of_deploy() {
     for file in files().iter().filter(|f| !templated.contains(&f.as_str())) {
         assert!(linked(file) == std::fs::read_to_string(dir().join(file)).unwrap(), "{file}");
     }
+    assert_eq!(linked("shards.yaml"), std::fs::read_to_string(dir().join("shards.yaml")).unwrap());
     let [values] = &documents("chart/values.yaml")[..] else { panic!("one document") };
     let [deployment] = &documents("deployment.yaml")[..] else { panic!("one Deployment") };
     let pod = &deployment["spec"]["template"]["spec"];

@@ -87,6 +87,51 @@ fn flags_change_the_manifests() {
     assert!(!objects(&["--replicas", "1"]).iter().any(|o| o["kind"] == "PodDisruptionBudget"));
 }
 
+/// A Deployment for each shard, with what its processes may do, and nothing that a part of them can't answer.
+#[test]
+fn shards_have_deployments_and_rights_of_their_own() {
+    let all = objects(&["--shards", "default,research", "--namespace", "batch"]);
+    let of_kind = |kind: &str| all.iter().filter(|o| o["kind"] == kind).collect::<Vec<_>>();
+    let names = |kind: &str| of_kind(kind).into_iter().map(json::name).collect::<BTreeSet<_>>();
+    let each = BTreeSet::from(["plimsoll-default", "plimsoll-research"]);
+    assert_eq!((names("Deployment"), names("PodDisruptionBudget")), (each.clone(), each));
+    for deployment in of_kind("Deployment") {
+        let shard = json::name(deployment).trim_start_matches("plimsoll-");
+        let template = &deployment["spec"]["template"];
+        let labels = json!({"app.kubernetes.io/name": "plimsoll", "plimsoll.dev/shard": shard});
+        assert_eq!(
+            (&deployment["spec"]["selector"]["matchLabels"], &template["metadata"]["labels"]),
+            (&labels, &labels)
+        );
+        let budget =
+            of_kind("PodDisruptionBudget").into_iter().find(|o| json::name(o) == json::name(deployment));
+        assert_eq!(budget.unwrap()["spec"]["selector"]["matchLabels"], labels);
+        // The program takes its arguments.
+        let container = &template["spec"]["containers"][0];
+        let args = json::list(container, &["command"]).iter().skip(1).map(|a| a.as_str().unwrap());
+        let args: Vec<String> = args.map(|a| a.replace("$(POD_NAMESPACE)", "batch")).collect();
+        assert!(args.contains(&format!("--shard={shard}")), "{args:?}");
+        let out = crate::common::binary().args(&args).arg("--kubeconfig=/nowhere/file").output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(said.contains("/nowhere/file") && !said.contains("Usage"), "{said}");
+    }
+    assert_eq!(
+        (of_kind("APIService").len(), names("Service")),
+        (0, BTreeSet::from(["plimsoll-webhook-service"]))
+    );
+    let role = of_kind("Role").into_iter().find(|role| json::name(role) == "plimsoll-shards").unwrap();
+    assert_eq!(json::namespace(role), "batch");
+    assert_eq!(role["rules"][0]["resourceNames"], json!(["plimsoll-default", "plimsoll-research"]));
+    let pinned = objects(&["--shards", "default,a", "--node", "x", "--node", "y"]);
+    let pinned: Vec<&Value> = pinned.iter().filter(|o| o["kind"] == "Deployment").collect();
+    let all: BTreeSet<(&str, &str)> = pinned
+        .iter()
+        .map(|o| (json::name(o), json::text(o, &["spec", "template", "spec", "nodeName"])))
+        .collect();
+    let [d, a] = ["plimsoll-default", "plimsoll-a"].map(|name| [format!("{name}-0"), format!("{name}-1")]);
+    assert_eq!(all, BTreeSet::from([(&*d[0], "x"), (&*d[1], "y"), (&*a[0], "x"), (&*a[1], "y")]));
+}
+
 /// The program takes the arguments of the container, with the files where they are mounted.
 #[test]
 fn configuration_files_are_mounted() {
@@ -131,6 +176,10 @@ fn bad_input_is_refused() {
         (&["--namespace", "a.b"], "--namespace: Invalid value"),
         (&["--node", "cp_1"], "--node: Invalid value"),
         (&["--image", " "], "--image: must not be empty"),
+        (&["--shards", "a,b"], "--shards: one must be `default`"),
+        (&["--shards", "default,a,a"], "--shards: each shard is named once"),
+        (&["--shards", "default,A"], "lower-case letters"),
+        (&["--shards", "default", "--placement"], "--shards: shards are made of queues, too"),
         (&["--replicas", "0"], "--replicas"),
         (&["--node", "a", "--replicas", "2"], "--replicas"),
         (&["--frameworks", "batch/jobs"], "did you mean \"batch/job\"?"),

@@ -24,6 +24,7 @@ mod multikueue_versions;
 mod plugins;
 mod queue;
 mod quickstart;
+mod quota_loans;
 mod real_apiserver;
 mod reload;
 mod run;
