@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use plimsoll_api::webhooks::{NAMESPACE, SERVICE, configurations};
+use plimsoll_api::webhooks::{NAMESPACE, configurations, service_client};
 use plimsoll_api::{json, roles};
 use plimsoll_apimachinery::crd::definitions_to_install;
 use plimsoll_runtime::Roles;
@@ -71,7 +71,7 @@ fn objects(args: &Install) -> Result<Vec<Value>> {
     ensure!(!args.image.trim().is_empty(), "--image: must not be empty");
     let roles = asked(args);
     let files = files(args, roles)?;
-    let client = |path: &str| json!({"service": {"namespace": args.namespace, "name": SERVICE, "path": path, "port": 443}});
+    let client = |path: &str| service_client(&args.namespace, path);
     let mut all = documents(NAMESPACES)?;
     if roles.queueing {
         all.extend(definitions_to_install(client));
@@ -199,9 +199,10 @@ fn command(container: &Value, roles: Roles, files: &Configured) -> Value {
     match (roles.queueing, roles.placement) {
         (true, false) => command.push("--queueing".into()),
         (false, true) => {
-            command.retain(|arg| {
-                !arg.as_str().is_some_and(|a| a.starts_with("--webhook-") || a.starts_with("--visibility-"))
-            });
+            let serves = |arg: &str| {
+                ["--webhook-", "--conversion-", "--visibility-"].iter().any(|p| arg.starts_with(p))
+            };
+            command.retain(|arg| !arg.as_str().is_some_and(serves));
             command.push("--placement".into());
         }
         _ => {}

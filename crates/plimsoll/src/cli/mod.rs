@@ -297,6 +297,10 @@ pub struct Webhooks {
     /// Service of the webhooks, in --namespace.
     #[arg(long, value_name = "NAME", requires = "webhook_port")]
     pub webhook_service: Option<String>,
+    /// Service of the conversion webhook, in --namespace, which leads to replicas that are not ready, too [default: that of
+    /// --webhook-service].
+    #[arg(long, value_name = "NAME", requires = "webhook_service")]
+    pub conversion_service: Option<String>,
     /// URL of the webhooks for the API server, without a Service [default: their address].
     #[arg(long, value_name = "URL", requires = "webhook_port", conflicts_with = "webhook_service", value_parser = base)]
     pub webhook_url: Option<String>,
