@@ -96,6 +96,27 @@ fn objects(args: &Install) -> Result<Vec<Value>> {
     Ok(all)
 }
 
+/// All objects that an installation in this namespace may have, but for Deployments of named nodes.
+///
+/// # Errors
+/// When the namespace is no name.
+pub fn everything(namespace: &str) -> Result<Vec<Value>> {
+    let args = Install {
+        namespace: namespace.to_owned(),
+        image: "plimsoll".to_owned(),
+        replicas: 2,
+        node: Vec::new(),
+        queueing: false,
+        placement: false,
+        failure_policy: FailurePolicy::Fail,
+        frameworks: vec!["batch/job".to_owned()],
+        config: None,
+        scheduler_config: None,
+        output: Manifests::Json,
+    };
+    objects(&args)
+}
+
 fn documents(text: &str) -> Result<Vec<Value>> {
     let all: Vec<Value> = serde_saphyr::from_multiple(text).context("a manifest of this program")?;
     Ok(all.into_iter().filter(|d| !d.is_null()).collect())
