@@ -235,7 +235,8 @@ async fn objects_of_v1beta1_are_taken_over() {
 
     site.install(&["--frameworks", "batch/job,pod"]);
     let config = cluster.kubeconfig.with_file_name("config.yaml");
-    let text = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n\
+    // The file of that Kueue: it doesn't wait for pods unless it says so.
+    let text = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n\
                 integrations: {frameworks: [batch/job, pod]}\n";
     std::fs::write(&config, text).unwrap();
     let account = real_cluster::account(&cluster.kubeconfig).await;
@@ -262,11 +263,13 @@ async fn objects_of_v1beta1_are_taken_over() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("storedVersions has v1beta1"), "{said}");
     first.kill();
-    let unread = api.get_path(&CLUSTER_QUEUES.collection("")).await.unwrap_err();
+    // Nobody has written this kind since.
+    let unwritten = WORKLOAD_PRIORITY_CLASSES.collection("");
+    let unread = api.get_path(&unwritten).await.unwrap_err();
     assert!(unread.to_string().contains("conversion webhook"), "{unread}");
 
     let second = run(&account, "second.log");
-    until("they are read again", async || api.get_path(&CLUSTER_QUEUES.collection("")).await.ok()).await;
+    until("they are read again", async || api.get_path(&unwritten).await.ok()).await;
     site.shell(&documented("storedVersions"));
     for definition in list(&api, DEFINITIONS).await {
         let stored = &definition["status"]["storedVersions"];
