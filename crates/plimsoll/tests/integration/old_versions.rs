@@ -5,7 +5,7 @@
 
 use crate::common::{assert_within_quota, job, pod};
 use crate::real_cluster::{
-    self, DEFINITIONS, Real, documented, documents, list, run, running, until, until_shown,
+    self, DEFINITIONS, Real, documented, documents, list, running, until, until_shown,
 };
 use plimsoll_api::json;
 use plimsoll_runtime::api::{
@@ -268,7 +268,7 @@ async fn objects_of_v1beta1_are_taken_over() {
     let unread = api.get_path(&unwritten).await.unwrap_err();
     assert!(unread.to_string().contains("conversion webhook"), "{unread}");
 
-    let second = run(&account, "second.log");
+    let second = real_cluster::run_with(&account, "second.log", &flags);
     until("they are read again", async || api.get_path(&unwritten).await.ok()).await;
     site.shell(&documented("storedVersions"));
     for definition in list(&api, DEFINITIONS).await {
