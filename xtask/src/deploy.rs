@@ -5,15 +5,15 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use plimsoll_api::roles;
-use plimsoll_api::webhooks::{NAMESPACE, SERVICE, configurations};
+use plimsoll_api::webhooks::{NAMESPACE, configurations, service_client};
 use plimsoll_apimachinery::crd::definitions_to_install;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 const HEAD: &str = "# Made by `cargo xtask deploy`; don't edit.\n";
 
 /// How the API server reaches a webhook; the process that serves it adds the `caBundle`.
 fn client(path: &str) -> Value {
-    json!({"service": {"namespace": NAMESPACE, "name": SERVICE, "path": path, "port": 443}})
+    service_client(NAMESPACE, path)
 }
 
 /// Writes the files.

@@ -15,6 +15,9 @@ pub const CONVERT: &str = "/convert";
 pub const NAMESPACE: &str = "plimsoll-system";
 /// Service in front of the webhooks.
 pub const SERVICE: &str = "plimsoll-webhook-service";
+/// Service in front of the conversion webhook. It leads to replicas that are not ready, too: objects that are stored in another
+/// version can't be listed without them, and a replica is not ready before it has listed everything.
+pub const CONVERSION_SERVICE: &str = "plimsoll-conversion-service";
 /// Secret with the certificates of the webhooks.
 pub const SECRET: &str = "plimsoll-webhook-server-cert";
 
@@ -176,6 +179,12 @@ impl Target {
         }
         webhook
     }
+}
+
+/// How the API server reaches a path through the Services of the manifests.
+pub fn service_client(namespace: &str, path: &str) -> Value {
+    let name = if path == CONVERT { CONVERSION_SERVICE } else { SERVICE };
+    json!({"service": {"namespace": namespace, "name": name, "path": path, "port": 443}})
 }
 
 /// The two configurations. `client` gives the `clientConfig` for a path; `namespace` is where the webhooks run.

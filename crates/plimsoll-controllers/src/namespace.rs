@@ -108,12 +108,20 @@ impl NamespaceController {
         self.finalize(&namespace).await.map(|()| None)
     }
 
-    /// Kinds that live in namespaces, one for each resource.
+    /// Kinds that live in namespaces, one for each resource, in the preferred version (client-go's
+    /// `ServerPreferredNamespacedResources`): another one may need a conversion webhook whose server has gone.
     fn contents(&self) -> Vec<Arc<Kind>> {
         let table = self.client.kinds();
+        let rank = |kind: &Kind| {
+            let group = table.groups().iter().find(|(group, _)| *group == kind.gvk.group);
+            group.and_then(|(_, versions)| versions.iter().position(|v| *v == kind.gvk.version))
+        };
         let mut kinds: BTreeMap<String, Arc<Kind>> = BTreeMap::new();
         for kind in table.iter().filter(|k| k.namespaced && k.verbs.iter().any(|v| v == "delete")) {
-            kinds.entry(kind.storage.clone()).or_insert_with(|| Arc::clone(kind));
+            let chosen = kinds.entry(kind.storage.clone()).or_insert_with(|| Arc::clone(kind));
+            if chosen.gvk.group == kind.gvk.group && rank(kind) < rank(chosen) {
+                *chosen = Arc::clone(kind);
+            }
         }
         kinds.into_values().collect()
     }

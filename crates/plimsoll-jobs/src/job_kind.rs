@@ -18,7 +18,7 @@ const READY: &str = "Ready";
 /// Condition: its expressions could be evaluated for every job so far.
 const EVALUATES: &str = "Evaluates";
 /// Finalizer.
-const IN_USE: &str = "plimsoll.dev/job-kind";
+pub const FINALIZER: &str = "plimsoll.dev/job-kind";
 /// Most workloads that are let go at once.
 const BATCH: usize = 256;
 /// Pause before the next ones.
@@ -40,10 +40,10 @@ pub(crate) fn plan(name: &str, env: Env<'_>) -> Plan {
     if json::deleting(&kind) {
         return let_go(&kind, known.custom, env);
     }
-    if known.custom.is_some() && !json::has_finalizer(&kind, IN_USE) {
+    if known.custom.is_some() && !json::has_finalizer(&kind, FINALIZER) {
         let mut new = (*kind).clone();
         let mut finalizers = json::list(&kind, &["metadata", "finalizers"]).to_vec();
-        finalizers.push(json!(IN_USE));
+        finalizers.push(json!(FINALIZER));
         json::set(&mut new, &["metadata", "finalizers"], Value::Array(finalizers));
         return patch(JOB_KINDS, &kind, &new).into_iter().collect();
     }
@@ -113,7 +113,7 @@ fn let_go(kind: &Value, custom: Option<CustomKind>, env: Env<'_>) -> Plan {
         }
     }
     if plan.is_empty() {
-        return remove_finalizer(JOB_KINDS, kind, IN_USE).into_iter().collect();
+        return remove_finalizer(JOB_KINDS, kind, FINALIZER).into_iter().collect();
     }
     plan.push(Write::RequeueAfter(NEXT));
     plan

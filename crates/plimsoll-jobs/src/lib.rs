@@ -57,6 +57,7 @@ pub use config::Config;
 pub use controllers::{affected, affected_by_deletion, affected_by_unreachable_node, reconcile};
 pub use custom_kind::CustomKind;
 pub use generic_job::GenericJob;
+pub use job_kind::FINALIZER as JOB_KIND_FINALIZER;
 pub use key::Key;
 pub use kinds::pod_templates;
 pub use kinds::trainjob::train_job_set;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use plimsoll_api::webhooks::{NAMESPACE, SERVICE, configurations};
+use plimsoll_api::webhooks::{NAMESPACE, configurations, service_client};
 use plimsoll_api::{json, roles, shards};
 use plimsoll_apimachinery::crd::definitions_to_install;
 use plimsoll_runtime::Roles;
@@ -76,7 +76,7 @@ fn objects(args: &Install) -> Result<Vec<Value>> {
     let roles = asked(args);
     check_shards(args, roles)?;
     let files = files(args, roles)?;
-    let client = |path: &str| json!({"service": {"namespace": args.namespace, "name": SERVICE, "path": path, "port": 443}});
+    let client = |path: &str| service_client(&args.namespace, path);
     let mut all = documents(NAMESPACES)?;
     if roles.queueing {
         all.extend(definitions_to_install(client));
@@ -107,6 +107,27 @@ fn objects(args: &Install) -> Result<Vec<Value>> {
         all.extend(webhooks);
     }
     Ok(all)
+}
+
+/// All objects that an installation in this namespace may have, but for Deployments of named nodes.
+///
+/// # Errors
+/// When the namespace is no name.
+pub fn everything(namespace: &str) -> Result<Vec<Value>> {
+    let args = Install {
+        namespace: namespace.to_owned(),
+        image: "plimsoll".to_owned(),
+        replicas: 2,
+        node: Vec::new(),
+        queueing: false,
+        placement: false,
+        failure_policy: FailurePolicy::Fail,
+        frameworks: vec!["batch/job".to_owned()],
+        config: None,
+        scheduler_config: None,
+        output: Manifests::Json,
+    };
+    objects(&args)
 }
 
 fn documents(text: &str) -> Result<Vec<Value>> {
@@ -275,9 +296,10 @@ fn command(container: &Value, roles: Roles, files: &Configured) -> Value {
     match (roles.queueing, roles.placement) {
         (true, false) => command.push("--queueing".into()),
         (false, true) => {
-            command.retain(|arg| {
-                !arg.as_str().is_some_and(|a| a.starts_with("--webhook-") || a.starts_with("--visibility-"))
-            });
+            let serves = |arg: &str| {
+                ["--webhook-", "--conversion-", "--visibility-"].iter().any(|p| arg.starts_with(p))
+            };
+            command.retain(|arg| !arg.as_str().is_some_and(serves));
             command.push("--placement".into());
         }
         _ => {}

@@ -20,6 +20,7 @@ mod queue;
 mod run;
 mod say;
 mod traces;
+mod uninstall;
 mod up;
 
 use std::process::ExitCode;
@@ -62,6 +63,7 @@ pub fn main() -> ExitCode {
             cli::Command::Up(args) => up::run(args).await,
             cli::Command::Run(args) => run::run(args).await,
             cli::Command::Install(args) => install::run(&args),
+            cli::Command::Uninstall(args) => uninstall::run(args).await,
             cli::Command::Queue(args) => queue::run(args).await,
             cli::Command::Import(args) => import::run(args).await,
             cli::Command::Version(args) => describe::version(&args),

@@ -69,7 +69,7 @@ The Deployment of deploy/deployment.yaml with the values, as JSON.
 {{- else if not .Values.roles.queueing }}
 {{- $kept := list }}
 {{- range $command }}
-{{- if not (or (hasPrefix "--webhook-" .) (hasPrefix "--visibility-" .)) }}
+{{- if not (or (hasPrefix "--webhook-" .) (hasPrefix "--conversion-" .) (hasPrefix "--visibility-" .)) }}
 {{- $kept = append $kept . }}
 {{- end }}
 {{- end }}

@@ -59,8 +59,23 @@ fn contains(present: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Writes both configurations, with these declared kinds, and the conversion of Kueue's definitions, as far as they are not
-/// as they should be.
+/// Writes the conversion of Kueue's definitions, as far as it is not as it should be.
+///
+/// # Errors
+/// The first write that failed.
+pub async fn ensure_conversion(api: &Api, reach: &Reach, bundle: &str) -> Result<(), Error> {
+    let conversion = json!({"strategy": "Webhook", "webhook": {
+        "clientConfig": client(reach, CONVERT, bundle), "conversionReviewVersions": ["v1"]}});
+    // A kind with one version has nothing to convert.
+    let has_old = |text: &str| text.contains("group: kueue.x-k8s.io") && text.contains("- name: v1beta1");
+    for (file, _) in plimsoll_api::crds::MANIFESTS.iter().filter(|(_, text)| has_old(text)) {
+        let plural = file.trim_end_matches(".yaml");
+        convert(api, &format!("{plural}.kueue.x-k8s.io"), &conversion).await?;
+    }
+    Ok(())
+}
+
+/// Writes both configurations, with these declared kinds, as far as they are not as they should be.
 ///
 /// # Errors
 /// The first write that failed.
@@ -71,15 +86,6 @@ pub async fn ensure(
     bundle: &str,
     declared: &[Target],
 ) -> Result<(), Error> {
-    // Without conversion a client of the old version would be misunderstood: that comes first.
-    let conversion = json!({"strategy": "Webhook", "webhook": {
-        "clientConfig": client(reach, CONVERT, bundle), "conversionReviewVersions": ["v1"]}});
-    // A kind with one version has nothing to convert.
-    let has_old = |text: &str| text.contains("group: kueue.x-k8s.io") && text.contains("- name: v1beta1");
-    for (file, _) in plimsoll_api::crds::MANIFESTS.iter().filter(|(_, text)| has_old(text)) {
-        let plural = file.trim_end_matches(".yaml");
-        convert(api, &format!("{plural}.kueue.x-k8s.io"), &conversion).await?;
-    }
     let wanted = configurations_with(|path| client(reach, path, bundle), namespace, declared);
     for (resource, wanted) in CONFIGURATIONS.into_iter().zip(wanted) {
         configure(api, resource, &wanted).await?;

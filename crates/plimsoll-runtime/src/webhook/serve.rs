@@ -51,6 +51,8 @@ const LIMITS: Limits = Limits { connections: 1024, body: 128 << 20 };
 pub struct Settings {
     /// How they are reached.
     pub reach: Reach,
+    /// How the conversion webhook is reached.
+    pub conversion: Reach,
     /// Namespace of this process and of the Secret.
     pub namespace: String,
     /// Name of the Secret.
@@ -213,7 +215,8 @@ async fn first(api: &Api, settings: &Settings) -> (Certs, Arc<rustls::ServerConf
     }
 }
 
-/// Looks after certificates and registrations, for ever.
+/// Looks after certificates and registrations, for ever. Conversion does not wait for what is watched: objects that are stored in
+/// another version can't be listed without it.
 async fn keep(
     api: Api,
     (settings, kinds): (Settings, Cache),
@@ -222,14 +225,18 @@ async fn keep(
     synced: CancellationToken,
     ready: CancellationToken,
 ) {
-    synced.cancelled().await;
     let mut pause = RETRY.0;
     loop {
-        match look(&api, (&settings, &kinds), &mut certs, &tls).await {
+        let kinds = synced.is_cancelled().then_some(&kinds);
+        match look(&api, &settings, kinds, &mut certs, &tls).await {
             Ok(()) => {
-                ready.cancel();
                 pause = RETRY.0;
-                tokio::time::sleep(LOOK).await;
+                if kinds.is_some() {
+                    ready.cancel();
+                    tokio::time::sleep(LOOK).await;
+                } else {
+                    let _ = tokio::time::timeout(LOOK, synced.cancelled()).await;
+                }
             }
             Err(e) => {
                 tracing::warn!("{e}");
@@ -241,20 +248,27 @@ async fn keep(
 }
 
 /// Takes what the Secret has, tells the API server, and only then serves it: a new bundle has the old authority too,
-/// an old bundle doesn't know the new one. For the same reason nothing older than the Secret is ever registered.
+/// an old bundle doesn't know the new one. For the same reason nothing older than the Secret is ever registered. Without `kinds`
+/// only conversion is registered.
 async fn look(
     api: &Api,
-    (settings, kinds): (&Settings, &Cache),
+    settings: &Settings,
+    kinds: Option<&Cache>,
     certs: &mut Certs,
     tls: &latest::Sender<Arc<rustls::ServerConfig>>,
 ) -> Result<(), String> {
     let new = certs::ensure(api, &settings.namespace, &settings.secret, &settings.hosts)
         .await
         .map_err(|e| format!("the certificates of the webhooks could not be looked at: {e}"))?;
-    let declared = kinds.objects(plimsoll_jobs::webhook::declared_targets);
-    register::ensure(api, &settings.reach, &settings.namespace, &new.bundle, &declared)
+    register::ensure_conversion(api, &settings.conversion, &new.bundle)
         .await
-        .map_err(|e| format!("the webhooks could not be registered: {e}"))?;
+        .map_err(|e| format!("the conversion webhook could not be registered: {e}"))?;
+    if let Some(kinds) = kinds {
+        let declared = kinds.objects(plimsoll_jobs::webhook::declared_targets);
+        register::ensure(api, &settings.reach, &settings.namespace, &new.bundle, &declared)
+            .await
+            .map_err(|e| format!("the webhooks could not be registered: {e}"))?;
+    }
     if new != *certs {
         let config =
             new.config().map_err(|e| format!("the new certificates of the webhooks can't be used: {e}"))?;

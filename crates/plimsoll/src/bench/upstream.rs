@@ -76,6 +76,8 @@ impl Upstream {
             // that the second gives to every node. scheduler_perf does without them, too.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
             "--allow-privileged=true".into(),
+            // No kube-proxy serves the addresses of Services here: webhooks go to endpoints, and fail at once without any.
+            "--enable-aggregator-routing=true".into(),
         ];
         running.spawn(assets, "kube-apiserver", &args)?;
         running.ready().await?;

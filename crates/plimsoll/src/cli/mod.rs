@@ -6,6 +6,7 @@ mod install;
 mod parse;
 mod plugins;
 mod queue;
+mod uninstall;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ pub use queue::{
     DryRun, Format as QueueFormat, List, ListPods, ListWorkloads, Listed, Queue, QueueCommand, ResumeKind,
     StopKind,
 };
+pub use uninstall::Uninstall;
 
 use parse::{base, bind, duration, shard, speed};
 
@@ -61,6 +63,8 @@ pub enum Command {
     Run(Run),
     /// Print the manifests that install Plimsoll into a cluster.
     Install(Install),
+    /// Remove Plimsoll from a cluster; jobs, queues and definitions stay.
+    Uninstall(Uninstall),
     /// Create, list, stop and resume queues and workloads, with kueuectl's commands.
     Queue(Queue),
     /// Take running pods into the quota of queues, as Kueue's importer.
@@ -297,6 +301,10 @@ pub struct Webhooks {
     /// Service of the webhooks, in --namespace.
     #[arg(long, value_name = "NAME", requires = "webhook_port")]
     pub webhook_service: Option<String>,
+    /// Service of the conversion webhook, in --namespace, which leads to replicas that are not ready, too [default: that of
+    /// --webhook-service].
+    #[arg(long, value_name = "NAME", requires = "webhook_service")]
+    pub conversion_service: Option<String>,
     /// URL of the webhooks for the API server, without a Service [default: their address].
     #[arg(long, value_name = "URL", requires = "webhook_port", conflicts_with = "webhook_service", value_parser = base)]
     pub webhook_url: Option<String>,

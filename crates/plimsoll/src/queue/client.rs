@@ -38,6 +38,11 @@ pub fn is_not_found(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == 404)
 }
 
+/// Another version of the object is there than the one that was to be changed.
+pub fn is_conflict(error: &anyhow::Error) -> bool {
+    is_already_exists(error)
+}
+
 /// What was to be created is there.
 pub fn is_already_exists(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == 409)

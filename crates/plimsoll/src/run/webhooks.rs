@@ -44,9 +44,18 @@ pub async fn start(
             (Reach::Url(url.clone()), url)
         }
     };
+    let conversion = match &wanted.conversion_service {
+        Some(name) => Reach::Service { namespace: wanted.namespace.clone(), name: name.clone() },
+        None => reach.clone(),
+    };
+    let mut names = hosts(&reach, address.ip());
+    if conversion != reach {
+        names.extend(hosts(&conversion, address.ip()));
+    }
     let settings = Settings {
-        hosts: hosts(&reach, address.ip()),
+        hosts: names,
         reach,
+        conversion,
         namespace: wanted.namespace.clone(),
         secret: plimsoll_api::webhooks::SECRET.into(),
         jobs: engine.jobs.clone(),

@@ -9,7 +9,9 @@ use std::process::{Command, Stdio};
 use crate::common::process::{self, Lines};
 use crate::common::{Up, job, queue};
 use plimsoll_api::json;
-use plimsoll_api::webhooks::{MUTATING, NAMESPACE, SERVICE, VALIDATING, configurations};
+use plimsoll_api::webhooks::{
+    CONVERSION_SERVICE, MUTATING, NAMESPACE, SERVICE, VALIDATING, configurations, service_client,
+};
 use plimsoll_runtime::api::{
     CLUSTER_QUEUES, JOBS, LEASES, POD_TEMPLATES, PODS, PROVISIONING_REQUESTS, PatchKind, Resource, WORKLOADS,
 };
@@ -37,8 +39,7 @@ pub fn files() -> Vec<String> {
 
 #[test]
 fn generated_manifests_are_up_to_date() {
-    let client =
-        |path: &str| json!({"service": {"namespace": NAMESPACE, "name": SERVICE, "path": path, "port": 443}});
+    let client = |path: &str| service_client(NAMESPACE, path);
     let hint = "run `cargo xtask deploy`";
     assert_eq!(documents("webhooks.yaml"), configurations(client, NAMESPACE), "{hint}");
     assert_eq!(documents("roles.yaml"), plimsoll_api::roles::objects(), "{hint}");
@@ -73,6 +74,15 @@ fn the_parts_refer_to_each_other() {
     let container = &pod["spec"]["containers"][0];
     let ports: Vec<&Value> = json::list(container, &["ports"]).iter().map(|p| &p["name"]).collect();
     assert!(ports.contains(&&service["spec"]["ports"][0]["targetPort"]));
+    // Of two Services with the same port only that of the conversion webhook leads to replicas that are not ready.
+    let conversion = one("Service", CONVERSION_SERVICE);
+    assert_eq!(conversion["spec"]["publishNotReadyAddresses"], true);
+    assert_eq!(service["spec"]["publishNotReadyAddresses"], Value::Null);
+    for part in ["selector", "ports"] {
+        assert_eq!(conversion["spec"][part], service["spec"][part]);
+    }
+    let command = container["command"].to_string();
+    assert!(command.contains(&format!("--conversion-service={CONVERSION_SERVICE}\"")), "{command}");
     let visibility = one("Service", VISIBILITY);
     assert_eq!(visibility["spec"]["selector"], pod["metadata"]["labels"]);
     assert!(ports.contains(&&visibility["spec"]["ports"][0]["targetPort"]));

@@ -6,125 +6,20 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-#[path = "../../src/bench/process.rs"]
-#[allow(dead_code)]
-mod process;
-#[path = "../../src/bench/upstream.rs"]
-#[allow(dead_code)]
-mod upstream;
-
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::common::{PATIENCE, assert_within_quota, directory, job, pod, queue, resource};
+use crate::common::{PATIENCE, assert_within_quota, job, pod, queue};
+use crate::real_cluster::{self, Process, Real, create, list, run, until};
 use plimsoll_api::json;
 use plimsoll_api::webhooks::NAMESPACE;
-use plimsoll_runtime::api::{Api, CLUSTER_QUEUES, JOBS, LEASES, PODS, Resource, WORKLOADS};
-use plimsoll_runtime::simulated;
+use plimsoll_runtime::api::{Api, CLUSTER_QUEUES, JOBS, LEASES, PODS, WORKLOADS};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
-use upstream::Upstream;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
 const TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
-
-/// A process of ours that ends with the test.
-struct Process(Child, PathBuf);
-
-impl Process {
-    fn log(&self) -> String {
-        std::fs::read_to_string(&self.1).unwrap_or_default()
-    }
-
-    fn kill(&mut self) {
-        crate::common::process::kill(&mut self.0);
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        crate::common::process::kill(&mut self.0);
-    }
-}
-
-async fn client(kubeconfig: &Path) -> Api {
-    let file = kube::config::Kubeconfig::read_from(kubeconfig).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
-    plimsoll_runtime::connect::api(config, "test").unwrap()
-}
-
-async fn list(api: &Api, resource: Resource) -> Vec<Value> {
-    // "storage is (re)initializing": a definition was created or changed a moment ago, and clients retry.
-    let list = until("a list", async || match api.get_path(&resource.collection("")).await {
-        Err(e) if e.to_string().contains("initializing") => None,
-        list => Some(list.unwrap()),
-    });
-    json::list(&list.await, &["items"]).to_vec()
-}
-
-fn documents(path: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let all: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-    all.into_iter().filter(|d| !d.is_null()).collect()
-}
-
-/// Creates what `deploy/kustomization.yaml` lists, and waits until the definitions are served.
-async fn install(api: &Api) {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
-    let [kustomization] = &documents(&dir.join("kustomization.yaml"))[..] else { panic!("one document") };
-    let files = json::list(kustomization, &["resources"]).iter().map(|f| dir.join(f.as_str().unwrap()));
-    for object in files.flat_map(|f| documents(&f)) {
-        let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
-        let kind = json::text(&object, &["kind"]);
-        let resource = Resource {
-            api_version: leak(json::text(&object, &["apiVersion"])),
-            plural: leak(&format!("{}s", kind.to_lowercase())),
-            kind: leak(kind),
-        };
-        // Nothing here calls webhooks of a Service, and the program registers its own address.
-        if kind.ends_with("WebhookConfiguration") {
-            let mut empty = object.clone();
-            empty["webhooks"] = json!([]);
-            api.create(resource, &empty).await.unwrap_or_else(|e| panic!("{e}: {}", json::name(&object)));
-            continue;
-        }
-        api.create(resource, &object).await.unwrap_or_else(|e| panic!("{e}: {}", json::name(&object)));
-    }
-    until("the definitions are served", async || {
-        api.get_path(&WORKLOADS.collection("")).await.is_ok().then_some(())
-    })
-    .await;
-}
-
-async fn until<T>(what: &str, mut ready: impl AsyncFnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = ready().await {
-            return found;
-        }
-        assert!(began.elapsed() < PATIENCE, "waited too long: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
-/// `plimsoll run` with a token of the ServiceAccount.
-fn run(kubeconfig: &Path, log: &str) -> Process {
-    let log = kubeconfig.with_file_name(log);
-    let child = crate::common::binary()
-        .args(["--log", "warn,plimsoll_runtime=debug", "run", "--output", "json", "--webhook-port", "0"])
-        .args(["--leader-elect-resource-namespace", NAMESPACE, "--metrics-bind-address", "0"])
-        .args(["--leader-elect-lease-duration", "3s", "--leader-elect-renew-deadline", "2s"])
-        .args(["--leader-elect-retry-period", "500ms", "--kubeconfig"])
-        .arg(kubeconfig)
-        .stdout(Stdio::null())
-        .stderr(std::fs::File::create(&log).unwrap())
-        .spawn()
-        .unwrap();
-    Process(child, log)
-}
 
 /// What holds at every moment.
 #[derive(Default)]
@@ -146,62 +41,19 @@ impl Watchdog {
     }
 }
 
-fn controllers(assets: &Path, upstream: &Upstream) -> Option<Process> {
-    let program = assets.join("kube-controller-manager");
-    if !program.exists() {
-        eprintln!("no kube-controller-manager in {}: pods and pod groups only", assets.display());
-        return None;
-    }
-    let log = upstream.kubeconfig.with_file_name("kube-controller-manager.log");
-    let child = std::process::Command::new(program)
-        .arg(format!("--kubeconfig={}", upstream.kubeconfig.display()))
-        .args(["--controllers=job-controller,garbage-collector-controller", "--leader-elect=false"])
-        .args(["--secure-port=0"])
-        .stdout(Stdio::null())
-        .stderr(std::fs::File::create(&log).unwrap())
-        .spawn()
-        .unwrap();
-    Some(Process(child, log))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_kube_apiserver_is_served_with_the_rights_of_deploy() {
-    let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) else {
-        eprintln!("skipped: KUBEBUILDER_ASSETS names no directory with etcd and kube-apiserver");
-        return;
-    };
-    let upstream = Upstream::start(&assets, directory(), false).await.unwrap();
-    let api = client(&upstream.kubeconfig).await;
-    install(&api).await;
-    let manager = controllers(&assets, &upstream);
-    let account = upstream.kubeconfig.with_file_name("account");
-    crate::common::account_kubeconfig(&upstream.kubeconfig, &account).await;
-    let stop = CancellationToken::new();
-    let options = plimsoll_kubelet::Options { speed: 10.0, ..plimsoll_kubelet::Options::default() };
-    let now = plimsoll_runtime::clock::now().0;
-    let nodes = (0..4).map(|i| plimsoll_kubelet::nodes::node(i, &Default::default(), now)).collect();
-    simulated::create_nodes(&api, nodes).await.unwrap();
-    // Admission taints new nodes; who would take it away is not here.
-    for i in 0..4 {
-        let (path, free) = (format!("node-{i}"), json!({"spec": {"taints": null}}));
-        let nodes = plimsoll_runtime::api::NODES;
-        let merge = plimsoll_runtime::api::PatchKind::Merge;
-        api.patch(nodes, "", &path, "", merge, &free).await.unwrap();
-    }
-    let kubelets = tokio::spawn(simulated::run(api.clone(), options, stop.clone()));
+    let Some(assets) = real_cluster::assets(&[]) else { return };
+    let mut cluster = Real::start(&assets).await;
+    real_cluster::install(&cluster.api).await;
+    cluster.populate(4, "job-controller,garbage-collector-controller").await;
+    let api = cluster.api.clone();
+    let account = real_cluster::account(&cluster.kubeconfig).await;
 
     let mut first = run(&account, "first.log");
-    until("webhooks are registered", async || {
-        let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-        let all = api.get_path(path).await.unwrap();
-        let any = json::list(&all, &["items"]).iter().any(|c| !json::list(c, &["webhooks"]).is_empty());
-        any.then_some(())
-    })
-    .await;
-    for object in serde_saphyr::from_multiple::<Value>(&queue(4)).unwrap() {
-        api.create(resource(&object), &object).await.unwrap_or_else(|e| panic!("{e}: {object}"));
-    }
-    let jobs = if manager.is_some() { 8 } else { 0 };
+    real_cluster::registered(&api).await;
+    create(&api, &queue(4)).await;
+    let jobs = if cluster.controllers.is_some() { 8 } else { 0 };
     for i in 0..jobs {
         let job = job(&format!("job-{i}"), &json!({QUEUE: "main"}), 2, 20);
         api.create(JOBS, &job).await.unwrap();
@@ -238,39 +90,18 @@ async fn a_real_kube_apiserver_is_served_with_the_rights_of_deploy() {
     let said = first.log() + &second.log();
     let denied: Vec<&str> = said.lines().filter(|l| l.contains("forbidden")).collect();
     assert!(denied.is_empty(), "{}", denied.join("\n"));
-    stop.cancel();
-    let _ = kubelets.await;
-}
-
-/// A program that admits workloads, as an administrator.
-fn admits(program: &mut std::process::Command, kubeconfig: &Path, log: &str) -> Process {
-    let log = kubeconfig.with_file_name(log);
-    let child = program
-        .env("KUBECONFIG", kubeconfig)
-        .stdout(Stdio::null())
-        .stderr(std::fs::File::create(&log).unwrap())
-        .spawn()
-        .unwrap();
-    Process(child, log)
+    cluster.stop().await;
 }
 
 /// Kueue, as its own performance test runs it (`test/performance/scheduler/minimalkueue`), and Plimsoll take turns on the same
 /// objects: what either has admitted keeps its quota and its place, and what waits is admitted by the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn kueue_and_plimsoll_take_over_from_each_other() {
-    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
-    let Some(assets) = assets.filter(|dir| dir.join("minimalkueue").exists()) else {
-        eprintln!(
-            "skipped: KUBEBUILDER_ASSETS names no directory with etcd, kube-apiserver and minimalkueue"
-        );
-        return;
-    };
-    let upstream = Upstream::start(&assets, directory(), false).await.unwrap();
-    let api = client(&upstream.kubeconfig).await;
-    install(&api).await;
-    for object in serde_saphyr::from_multiple::<Value>(&queue(4)).unwrap() {
-        api.create(resource(&object), &object).await.unwrap_or_else(|e| panic!("{e}: {object}"));
-    }
+    let Some(assets) = real_cluster::assets(&["minimalkueue"]) else { return };
+    let cluster = Real::start(&assets).await;
+    let (api, kubeconfig) = (cluster.api.clone(), cluster.kubeconfig.clone());
+    real_cluster::install(&api).await;
+    create(&api, &queue(4)).await;
     let submit = async |name: &str, cpus: u32| {
         let container =
             json!({"name": "c", "image": "busybox", "resources": {"requests": {"cpu": cpus.to_string()}}});
@@ -313,14 +144,14 @@ async fn kueue_and_plimsoll_take_over_from_each_other() {
         api.patch(WORKLOADS, "team", name, "status", merge, &body).await.unwrap();
     };
     let kueue = || {
-        let mut program = std::process::Command::new(assets.join("minimalkueue"));
-        admits(program.arg("--enableTAS"), &upstream.kubeconfig, "kueue.log")
+        let mut program = Command::new(assets.join("minimalkueue"));
+        Process::start(program.arg("--enableTAS"), &kubeconfig, "kueue.log")
     };
     let plimsoll = || {
         let mut program = crate::common::binary();
         let own =
             ["run", "--queueing", "--leader-elect=false", "--metrics-bind-address", "0", "--kubeconfig"];
-        admits(program.args(own).arg(&upstream.kubeconfig), &upstream.kubeconfig, "plimsoll.log")
+        Process::start(program.args(own).arg(&kubeconfig), &kubeconfig, "plimsoll.log")
     };
 
     let mut first = kueue();
