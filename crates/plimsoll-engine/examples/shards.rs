@@ -105,7 +105,9 @@ struct Leader<'a> {
     running: HashMap<usize, (Workload, usize)>,
     ends: BinaryHeap<Reverse<(i64, usize)>>,
     version: u64,
+    /// Microseconds that each step took, and of these on a processor.
     steps: Vec<u128>,
+    on_processor: Vec<u64>,
     admitted: usize,
     bound: usize,
     /// Seconds from creation to the last binding, over all gangs.
@@ -144,6 +146,7 @@ impl<'a> Leader<'a> {
             ends: BinaryHeap::new(),
             version: 1,
             steps: Vec::new(),
+            on_processor: Vec::new(),
             admitted: 0,
             bound: 0,
             waited: 0,
@@ -273,9 +276,10 @@ impl<'a> Leader<'a> {
                 self.end(number);
             }
             let mut actions = Vec::new();
-            let began = Instant::now();
+            let (before, began) = (on_processor(), Instant::now());
             self.engine.step(Time(self.now), &mut self.events, &mut actions);
             self.steps.push(began.elapsed().as_micros());
+            self.on_processor.push(on_processor().saturating_sub(before));
             actions.into_iter().for_each(|action| self.carry_out(action));
             let wake = self.engine.next_wake();
             if !self.events.is_empty() || wake.is_some_and(|at| at.0 <= self.now) {
@@ -315,6 +319,13 @@ fn memory(what: &str) -> u64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
+/// Microseconds that this thread has had a processor, to a tick of the kernel: on a machine that does other things, too, steps are
+/// longer than their work.
+fn on_processor() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0) / 1000
+}
+
 fn play(nodes: usize, shards: usize, skewed: bool, percent: usize) {
     let all = gangs(nodes, skewed, percent);
     let (pods, before) = (all.iter().map(|gang| gang.pods).sum::<usize>(), memory("VmRSS"));
@@ -326,6 +337,7 @@ fn play(nodes: usize, shards: usize, skewed: bool, percent: usize) {
     );
     let (mut makespan, mut waited, mut decided, mut seconds) = (0, 0, 0, Vec::new());
     let (mut longest, mut starts, mut steps) = (0, Vec::new(), Vec::new());
+    let mut on_processor = Vec::new();
     for shard in 0..shards {
         let pools = shard * width..(shard + 1) * width;
         let mut leader = Leader::new(&pools, per_pool, &all);
@@ -340,6 +352,7 @@ fn play(nodes: usize, shards: usize, skewed: bool, percent: usize) {
         decided += leader.admitted + leader.bound;
         seconds.push(took);
         steps.append(&mut leader.steps);
+        on_processor.append(&mut leader.on_processor);
     }
     steps.sort_unstable();
     let slowest = seconds.iter().copied().fold(0.0, f64::max);
@@ -352,6 +365,10 @@ fn play(nodes: usize, shards: usize, skewed: bool, percent: usize) {
         decided as f64 / slowest
     );
     println!("steps: P99 {p99} us, longest {:.1} ms of {}", longest as f64 / 1e3, steps.len());
+    on_processor.sort_unstable();
+    let most = on_processor.last().copied().unwrap_or(0) as f64 / 1e3;
+    let all = on_processor.iter().sum::<u64>() as f64 / 1e6;
+    println!("on a processor: {all:.1} s of all engines, longest step {most:.1} ms");
     println!("start: {:.2} s", starts.iter().copied().fold(0.0, f64::max));
     println!("memory of one process: at most {} MiB, of which the load {before} MiB", memory("VmHWM"));
 }

@@ -6,8 +6,13 @@
 
 use super::Scheduler;
 use super::cluster::{NodeId, PodId};
+use super::cycle::Cycle;
 use super::dry_runs::DryRun;
+use super::framework::Incoming;
+use super::metrics::Unmetered;
 use super::node_reservations::Placeholder;
+use super::ranked::{Beside, Rank};
+use plimsoll_state::cast::index32;
 use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::{self, WorkloadKey};
 use plimsoll_state::reservation::DryRunId;
@@ -164,16 +169,72 @@ impl Scheduler {
         pods: &[(model::Pod, usize)],
         rows: &mut Vec<Row>,
     ) -> bool {
-        self.without_workloads(|s| {
-            pods.iter().all(|(pod, n)| s.place_equal(workload, (pod, *n), rows, false).is_none())
+        pods.iter().all(|(pod, count)| {
+            let before = rows.len();
+            let fits = self.place_by_nodes_alone(workload, (pod, *count), rows);
+            fits.unwrap_or_else(|| {
+                let left = count - (rows.len() - before);
+                self.without_workloads(|s| s.place_equal(workload, (pod, left), rows, false).is_none())
+            })
         })
+    }
+
+    /// The same for a number of equal pods where each node by itself decides: no pod has to be taken off its node but on those that
+    /// are looked at. `None`: more than that decides.
+    pub(super) fn place_by_nodes_alone(
+        &mut self,
+        workload: &WorkloadKey,
+        (pod, count): (&model::Pod, usize),
+        rows: &mut Vec<Row>,
+    ) -> Option<bool> {
+        let pod_set: Arc<str> = pod.pod_set.as_str().into();
+        let name = format!("{}-{}", workload.name, pod.pod_set);
+        let only = self.only_node_of(pod);
+        let mut last = None;
+        for _ in 0..count {
+            let Some((row, profile)) = self.placeholder(pod, &name, last) else { return Some(true) };
+            match self.best_node_alone(row, profile, only) {
+                Some(Some(node)) => {
+                    self.cluster.place(row, node);
+                    rows.push((node, Placeholder { row, pod_set: Arc::clone(&pod_set) }));
+                    last = Some(row);
+                }
+                found => {
+                    self.cluster.remove_pod(row);
+                    return found.map(|_| false);
+                }
+            }
+        }
+        Some(true)
+    }
+
+    /// The best node for a pod if all pods of workloads had left, of `only` one, if it has to be that; inner `None`: none fits.
+    /// `None`: more than each node by itself decides.
+    fn best_node_alone(&mut self, id: PodId, profile: usize, only: Option<NodeId>) -> Option<Option<NodeId>> {
+        let runner = self.runners.get(profile)?;
+        let incoming = Incoming::new(&self.cluster, id);
+        if let Some(node) = only {
+            runner.reach_alone(&self.cluster, &incoming)?;
+            let cycle = Cycle::pre_filter(&Unmetered, runner, &self.cluster, incoming);
+            let fits = self.cluster.alone_on(node, |cluster| {
+                cycle.status.is_success()
+                    && cycle.allows(cluster, node)
+                    && cycle.filter_once(&Unmetered, cluster, node).is_success()
+            });
+            return Some(fits.then_some(node));
+        }
+        let how = (index32(profile), Beside::Alone);
+        match self.ranks.best(None, runner, how, &mut self.cluster, &incoming, &mut self.rng) {
+            Rank::Best(node) => Some(Some(node)),
+            Rank::None(_) => Some(None),
+            Rank::Unknown => None,
+        }
     }
 
     /// Does something as if all pods of workloads, and what is reserved for those, had left.
     pub(super) fn without_workloads<T>(&mut self, something: impl FnOnce(&mut Self) -> T) -> T {
-        let leaving =
-            self.cluster.pods.iter().filter(|(_, p)| p.queued && p.node.is_some()).map(|(id, _)| id);
-        let leaving: Vec<PodId> = leaving.chain(self.reservations.all_placeholders()).collect();
+        let leaving = self.cluster.pods.iter().filter(|(_, p)| p.queued && p.node.is_some());
+        let leaving: Vec<PodId> = leaving.map(|(id, _)| id).collect();
         let on_nodes: Vec<(PodId, NodeId)> =
             leaving.into_iter().filter_map(|id| Some((id, self.cluster.unplace_keeping_row(id)?))).collect();
         let done = something(self);
@@ -197,3 +258,6 @@ pub(super) fn missing(pods: &[(model::Pod, usize)], rows: &[Row]) -> Vec<(model:
     });
     left.filter(|(_, count)| *count > 0).collect()
 }
+
+#[cfg(test)]
+mod alone_tests;

@@ -10,7 +10,7 @@ use super::permit::Permitted;
 use super::plugins::preemption::{self, DryRuns};
 use super::post_filter;
 use super::queue::Stage;
-use super::ranked::Rank;
+use super::ranked::{Beside, Rank};
 use super::record::{FailureReason, RecordCause};
 use super::{Action, Scheduler};
 use plimsoll_state::rng::Rng;
@@ -108,7 +108,8 @@ impl Scheduler {
         let rank = if self.cluster.node_count == 0 || sampled.is_some() {
             Rank::Unknown
         } else {
-            self.ranks.best(meter.metered(), runner, profile, &mut self.cluster, &incoming, &mut self.rng)
+            let how = (profile, Beside::All);
+            self.ranks.best(meter.metered(), runner, how, &mut self.cluster, &incoming, &mut self.rng)
         };
         let nodes = self.cluster.node_count;
         let mut evaluated = 0;

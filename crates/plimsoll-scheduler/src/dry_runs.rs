@@ -88,7 +88,7 @@ impl Scheduler {
 
     /// The node that a pod selects by the label of its name, as pods with a place in a topology do: no other one has to be looked
     /// at.
-    fn only_node_of(&self, pod: &model::Pod) -> Option<NodeId> {
+    pub(super) fn only_node_of(&self, pod: &model::Pod) -> Option<NodeId> {
         let name = pod.spec.node_selector.get(HOSTNAME)?;
         let node = self.cluster.node_by_name(self.cluster.strings.get(name)?)?;
         let labeled = self.cluster.node(node).and_then(|n| n.label(HOSTNAME)) == Some(name.as_str());

@@ -223,17 +223,21 @@ pub(crate) fn failure(cycle: &Cycle<'_>, cluster: &Cluster, verdicts: &Verdicts)
 pub(crate) fn ranked_failure(cluster: &Cluster, ranked: &Ranked) -> Failure {
     let mut out = Failure {
         deallocate: Vec::new(),
-        fit: Fit { nodes: cluster.node_count, ..Fit::default() },
+        fit: ranked_fit(cluster, ranked),
         plugins: PluginIds::default(),
         pending: PluginIds::default(),
         potential: ranked.rejected(|s| s.code == Code::Unschedulable),
         nominated: None,
     };
-    for (status, nodes) in ranked.rejections() {
-        out.fit.count(status, nodes, &cluster.strings);
-        note(&mut out, status);
-    }
+    ranked.rejections().for_each(|(status, _)| note(&mut out, status));
     out
+}
+
+/// What it says of the nodes: the time does not depend on how many there are.
+pub(crate) fn ranked_fit(cluster: &Cluster, ranked: &Ranked) -> Fit {
+    let mut fit = Fit { nodes: cluster.node_count, ..Fit::default() };
+    ranked.rejections().for_each(|(status, nodes)| fit.count(status, nodes, &cluster.strings));
+    fit
 }
 
 /// The verdict of a profile on a pod that is in the cluster but on no node.

@@ -204,9 +204,8 @@ impl Scheduler {
         self.cluster.reshape(id, shape, extra);
         self.cluster.sources.set_pod(id, pod);
         self.cluster.set_deleting(id, pod.deleting);
-        let row = &mut self.cluster.pods[id];
-        row.queued = !pod.workload.is_empty();
-        row.start_time = pod.status.start_time;
+        self.cluster.set_queued(id, !pod.workload.is_empty());
+        self.cluster.pods[id].start_time = pod.status.start_time;
         if !pod.spec.node_name.is_empty() {
             let before = self.cluster.pods[id].node;
             self.pod_assigned(id, &pod.spec.node_name, old);
@@ -330,7 +329,7 @@ impl Scheduler {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
         if let Some(node) = self.cluster.pods[id].node {
             self.capacity_freed(Some(node));
-            if !self.cluster.pods[id].queued && self.reservations.of_placeholder(id).is_none() {
+            if !self.cluster.pods[id].queued {
                 self.whole_version += 1;
             }
         }

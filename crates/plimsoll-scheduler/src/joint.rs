@@ -11,8 +11,8 @@ use super::dry_runs::HOSTNAME;
 use super::evaluate;
 use super::framework::{CycleState, Incoming};
 use super::metrics::Unmetered;
-use super::node_reservations::{Claim, ForPodSet};
-use super::ranked::Rank;
+use super::node_reservations::{Claim, ForPodSet, Placeholder};
+use super::ranked::{Beside, Rank};
 use plimsoll_state::model::{self, WorkloadKey};
 use plimsoll_state::reservation::{DryRunId, ReservationId, ReservedNode};
 use plimsoll_state::time::{Duration, Time};
@@ -45,8 +45,19 @@ impl Scheduler {
             pods,
         };
         let places = places.into_iter().map(of).collect();
-        self.reservations.reserve_placeholders(workload, found, now, now.plus(EXPIRY));
+        self.reserve_placeholders(workload, found, (now, now.plus(EXPIRY)));
         places
+    }
+
+    /// Reserves these nodes, by placeholders that stand there, for a workload that has no reservations, from a time until another.
+    pub(super) fn reserve_placeholders(
+        &mut self,
+        workload: &WorkloadKey,
+        found: Vec<(NodeId, Placeholder)>,
+        (since, expiry): (Time, Time),
+    ) {
+        found.iter().for_each(|(_, p)| self.cluster.set_queued(p.row, true));
+        self.reservations.reserve_placeholders(workload, found, since, expiry);
     }
 
     /// How many places on nodes are reserved for pods to come, for how many workloads, and since when the oldest is.
@@ -64,10 +75,11 @@ impl Scheduler {
         let Some(runner) = self.runners.get(profile) else { return Err("no such profile".into()) };
         let incoming = Incoming::new(&self.cluster, id);
         let index = u32::try_from(profile).unwrap_or(u32::MAX);
-        match self.ranks.best(None, runner, index, &mut self.cluster, &incoming, &mut self.rng) {
+        let how = (index, Beside::All);
+        match self.ranks.best(None, runner, how, &mut self.cluster, &incoming, &mut self.rng) {
             Rank::Best(node) => Ok(node),
             Rank::None(_) if !explain => Err(String::new()),
-            Rank::None(ranked) => Err(evaluate::ranked_failure(&self.cluster, ranked).fit.short()),
+            Rank::None(ranked) => Err(evaluate::ranked_fit(&self.cluster, ranked).short()),
             Rank::Unknown => {
                 match search(&Unmetered, runner, &mut self.cluster, (incoming, None), &mut self.rng, None) {
                     Search::On(_, node) => Ok(node),

@@ -339,6 +339,7 @@ impl NodeReservations {
                 (Owner::Workload(_), Held::Placeholder(p)) => {
                     assert_eq!(self.of_placeholder(p.row), Some(id), "placeholder of another reservation");
                     assert_eq!(cluster.pods[p.row].node, Some(r.place), "placeholder on another node");
+                    assert!(cluster.pods[p.row].queued, "placeholder of no workload");
                     let name = cluster.strings.text(cluster.nodes[r.place].name);
                     assert!(!cluster.is_overcommitted(r.place), "{name}: reserved and used exceed the node");
                     placeholders += 1;

@@ -20,6 +20,15 @@ use plimsoll_state::intern::{Map, Sym};
 use plimsoll_state::rng::Rng;
 use smallvec::SmallVec;
 
+/// Beside which pods nodes are ranked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Those that they have.
+    All,
+    /// Those of no workload, as if all others had left.
+    Alone,
+}
+
 /// Most node entries over all ranks (about 90 bytes each).
 const MAX_ENTRIES: usize = 12_000_000;
 /// Fewest and most ranks.
@@ -44,8 +53,8 @@ enum Slot {
     Shape(ShapeId),
 }
 
-/// What may differ among pods of a slot: the profile, and the owner where owners matter.
-type Variant = (u32, Option<(OwnerKind, Sym)>);
+/// What may differ among pods of a slot: the profile, the owner where owners matter, and how nodes are seen.
+type Variant = (u32, Option<(OwnerKind, Sym)>, Beside);
 
 type Variants = SmallVec<[(Variant, Box<Ranked>); 1]>;
 
@@ -76,12 +85,13 @@ impl Ranks {
         (*count, *topology) = (0, Topology::default());
     }
 
-    /// The best node for a pod.
+    /// The best node for a pod. `beside`: as nodes are, or as if all pods of workloads had left. The latter is known only where
+    /// each node by itself decides.
     pub fn best(
         &mut self,
         meter: Option<&Metered>,
         runner: &Runner,
-        profile: u32,
+        (profile, beside): (u32, Beside),
         cluster: &mut Cluster,
         pod: &Incoming,
         rng: &mut Rng,
@@ -90,9 +100,11 @@ impl Ranks {
         if self.off || cluster.pods[pod.id].nominated.is_some() {
             return Rank::Unknown;
         }
-        let Some((slot, variant, reach)) = self.key(runner, profile, cluster, pod) else {
-            return Rank::Unknown;
+        let key = match beside {
+            Beside::All => self.key(runner, profile, cluster, pod),
+            Beside::Alone => Self::key_alone(runner, profile, cluster, pod),
         };
+        let Some((slot, variant, reach)) = key else { return Rank::Unknown };
         if reach == Reach::Domains && has_nominees(cluster, pod) {
             return Rank::Unknown;
         }
@@ -103,12 +115,12 @@ impl Ranks {
         let mut ranked = match usable {
             Some(ranked) => ranked,
             None => {
-                if !known && self.once.insert(slot, ()).is_none() {
+                if !known && beside == Beside::All && self.once.insert(slot, ()).is_none() {
                     self.once_bounded();
                     return Rank::Unknown;
                 }
                 self.evaluated += cluster.node_count;
-                match Ranked::build(meter, runner, cluster, pod, &mut self.topology) {
+                match Ranked::build(meter, runner, cluster, (pod, beside), &mut self.topology) {
                     Some(new) => Box::new(new),
                     None => return Rank::Unknown,
                 }
@@ -148,7 +160,7 @@ impl Ranks {
     ) -> Option<(Slot, Variant, Reach)> {
         let shape = Slot::Shape(cluster.pods[pod.id].shape);
         let owner = cluster.pods[pod.id].owner.filter(|_| !cluster.objects.owners.is_empty());
-        let counted = (shape, (profile, owner), Reach::Domains);
+        let counted = (shape, (profile, owner, Beside::All), Reach::Domains);
         let known = self
             .entries
             .get(&shape)
@@ -157,10 +169,29 @@ impl Ranks {
             return Some(counted);
         }
         match runner.reach(cluster, pod) {
-            Reach::Node => Some((Slot::Spec(pod.shape.spec_id), (profile, None), Reach::Node)),
-            Reach::Labels => Some((Slot::Labels(cluster.pods[pod.id].shape), (profile, None), Reach::Labels)),
             Reach::Domains => Some(counted),
-            Reach::Cluster => None,
+            reach @ (Reach::Node | Reach::Labels | Reach::Cluster) => {
+                Some((Self::local_slot(reach, cluster, pod)?, (profile, None, Beside::All), reach))
+            }
+        }
+    }
+
+    /// The same for nodes without the pods of workloads. Plugins that follow the log of changes don't see them so.
+    fn key_alone(
+        runner: &Runner,
+        profile: u32,
+        cluster: &Cluster,
+        pod: &Incoming,
+    ) -> Option<(Slot, Variant, Reach)> {
+        let reach = runner.reach_alone(cluster, pod)?;
+        Some((Self::local_slot(reach, cluster, pod)?, (profile, None, Beside::Alone), reach))
+    }
+
+    fn local_slot(reach: Reach, cluster: &Cluster, pod: &Incoming) -> Option<Slot> {
+        match reach {
+            Reach::Node => Some(Slot::Spec(pod.shape.spec_id)),
+            Reach::Labels => Some(Slot::Labels(cluster.pods[pod.id].shape)),
+            Reach::Domains | Reach::Cluster => None,
         }
     }
 
@@ -213,8 +244,8 @@ impl Ranks {
             let spec = Slot::Spec(incoming.shape.spec_id);
             let slots = [(spec, None), (Slot::Labels(shape), None), (Slot::Shape(shape), owner)];
             for (slot, owner) in slots {
-                for ((profile, _), ranked) in
-                    entries.get_mut(&slot).into_iter().flatten().filter(|((_, o), _)| *o == owner)
+                for ((profile, _, beside), ranked) in
+                    entries.get_mut(&slot).into_iter().flatten().filter(|((_, o, _), _)| *o == owner)
                 {
                     let Some(runner) = runners.get(*profile as usize) else { continue };
                     if cluster.pods[id].node.is_some()
@@ -223,8 +254,11 @@ impl Ranks {
                     {
                         continue;
                     }
-                    if let Some(mut new) = Ranked::build(None, runner, cluster, &incoming, topology) {
-                        assert!(ranked.dump() == new.dump(), "ranks equal those made afresh");
+                    let pod = (&incoming, *beside);
+                    if let Some(mut new) = Ranked::build(None, runner, cluster, pod, topology) {
+                        // Where no pod with affinity is left, pods elsewhere matter no more.
+                        let comparable = ranked.is_counted() == new.is_counted();
+                        assert!(!comparable || ranked.dump() == new.dump(), "ranks equal those made afresh");
                     }
                 }
             }

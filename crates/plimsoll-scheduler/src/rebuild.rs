@@ -41,7 +41,7 @@ impl Scheduler {
             let Some(nodes) = left.get_mut(&*pod.pod_set) else { continue };
             self.place_on(workload, (pod, *count), nodes, &mut found);
         }
-        self.reservations.reserve_placeholders(workload, found, since, expiry);
+        self.reserve_placeholders(workload, found, (since, expiry));
         let Some(id) = self.reservations.workload(workload) else { return };
         for (pod, pod_set) in pending {
             self.reservations.claim(pod, Claim { workload: id, pod_set });

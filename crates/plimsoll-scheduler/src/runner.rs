@@ -312,6 +312,14 @@ impl Runner {
         reach
     }
 
+    /// The same where nodes are seen without the pods of workloads: what each node by itself decides; `None`: more than that does.
+    pub fn reach_alone(&self, cluster: &Cluster, pod: &Incoming) -> Option<Reach> {
+        if cluster.to_come.contains_key(&pod.id) || self.plugins.iter().any(|p| p.plugin.follows_changes()) {
+            return None;
+        }
+        Some(self.reach(cluster, pod)).filter(|reach| matches!(reach, Reach::Node | Reach::Labels))
+    }
+
     /// Empty counters of the plugins for which pods elsewhere matter, in filter order; `None`: one can't count.
     pub fn layers(&self, cluster: &Cluster, pod: &Incoming) -> Option<Vec<Layer>> {
         let mut out = Vec::new();

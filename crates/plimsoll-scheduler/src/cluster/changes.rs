@@ -1,6 +1,11 @@
 //! Log of the nodes that changed, for what is kept about nodes and repaired.
 
+mod recent;
+
+pub use recent::Recent;
+
 use super::{NodeId, Shape};
+use crate::ranked::Beside;
 use std::sync::Arc;
 
 /// An object before and after a change; `None` before: added, after: deleted.
@@ -40,6 +45,9 @@ pub struct Changes {
     pub epoch: u64,
     /// Set during a dry run, which undoes its changes.
     pub paused: bool,
+    recent: Recent,
+    /// The same for nodes without the pods of workloads.
+    alone: Recent,
 }
 
 /// Longest log of changes; readers further behind start afresh.
@@ -47,9 +55,6 @@ const MAX_CHANGES: usize = 1 << 16;
 
 impl Changes {
     fn push(&mut self, change: Changed) {
-        if self.paused {
-            return;
-        }
         if self.log.len() >= MAX_CHANGES {
             let half = MAX_CHANGES / 2;
             self.log.drain(..half);
@@ -60,12 +65,31 @@ impl Changes {
 
     /// The Node object or the pods nominated to the node changed.
     pub(super) fn node(&mut self, node: NodeId, taints: bool) {
+        if self.paused {
+            return;
+        }
         self.push(Changed { node, itself: true, taints, moved: None });
+        self.recent.touch(node, true);
+        self.alone.touch(node, true);
     }
 
-    /// A pod came or left.
-    pub(super) fn pod(&mut self, node: NodeId, moved: Moved) {
+    /// A pod came or left. `alone`: it is none of a workload.
+    pub(super) fn pod(&mut self, node: NodeId, moved: Moved, alone: bool) {
+        if self.paused {
+            return;
+        }
         self.push(Changed { node, itself: false, taints: false, moved: Some(moved) });
+        self.recent.touch(node, false);
+        if alone {
+            self.alone.touch(node, false);
+        }
+    }
+
+    /// A pod on the node is one of a workload from now on, or no longer.
+    pub(super) fn owned(&mut self, node: NodeId) {
+        if !self.paused {
+            self.alone.touch(node, false);
+        }
     }
 
     /// Drops all entries: readers start afresh.
@@ -84,5 +108,16 @@ impl Changes {
     pub fn since(&self, position: u64) -> Option<&[Changed]> {
         let skip = usize::try_from(position.checked_sub(self.base)?).ok()?;
         self.log.get(skip..)
+    }
+
+    /// The nodes by when they changed last: as they are, or as they are without the pods of workloads. From now on such changes are
+    /// noted.
+    pub(crate) fn follow(&mut self, beside: Beside) -> &Recent {
+        let recent = match beside {
+            Beside::All => &mut self.recent,
+            Beside::Alone => &mut self.alone,
+        };
+        recent.followed = true;
+        recent
     }
 }

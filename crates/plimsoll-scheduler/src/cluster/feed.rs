@@ -38,7 +38,8 @@ impl Cluster {
         self.changes.end()
     }
 
-    /// The changes from a place on; `None`: the reader starts afresh, and holds no [`PodShape`] any more.
+    /// The changes from a place on; `None`: the reader starts afresh, and holds no [`PodShape`] any more. A plugin that reads them
+    /// says so ([`Plugin::follows_changes`](crate::framework::Plugin::follows_changes)).
     pub fn changes_since(&self, position: u64) -> Option<impl Iterator<Item = NodeChange>> {
         let changes = self.changes.since(position)?.iter();
         Some(changes.map(|change| NodeChange {

@@ -1,5 +1,6 @@
 //! The cluster as placement sees it: ground state over interned strings, and what is derived from it.
 
+mod alone;
 pub mod amounts;
 mod changes;
 mod check;
@@ -404,8 +405,9 @@ impl Cluster {
         if !self.groups.is_empty() {
             self.count_member(id, sign);
         }
-        let moved = Moved { deleting: self.pods[id].deleting, shape, by };
-        self.changes.pod(node, moved);
+        let pod = &self.pods[id];
+        let moved = Moved { deleting: pod.deleting, shape, by };
+        self.changes.pod(node, moved, !pod.queued);
     }
 
     /// Notes whether deletion of a pod has been asked for.
@@ -415,9 +417,9 @@ impl Cluster {
             self.preempting.settle(id);
         }
         if let Some(node) = self.pods[id].node.filter(|_| old != deleting) {
-            let shape = Arc::clone(self.shape(id));
-            self.changes.pod(node, Moved { shape: Arc::clone(&shape), deleting: old, by: -1 });
-            self.changes.pod(node, Moved { shape, deleting, by: 1 });
+            let (shape, alone) = (Arc::clone(self.shape(id)), !self.pods[id].queued);
+            self.changes.pod(node, Moved { shape: Arc::clone(&shape), deleting: old, by: -1 }, alone);
+            self.changes.pod(node, Moved { shape, deleting, by: 1 }, alone);
         }
     }
 

@@ -64,7 +64,7 @@ pub struct Pod {
     pub nominated: Option<NodeId>,
     /// Whether deletion has been asked for.
     pub deleting: bool,
-    /// Whether it belongs to a Workload.
+    /// Whether it belongs to a Workload, or is what is reserved for a pod of one.
     pub queued: bool,
     /// When the kubelet accepted it.
     pub start_time: Option<Time>,

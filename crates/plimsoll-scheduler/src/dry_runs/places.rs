@@ -11,6 +11,7 @@ use crate::framework::Incoming;
 use crate::metrics::Unmetered;
 use crate::node_reservations::Placeholder;
 use crate::plugins::inter_pod_affinity::REASON_EXISTING;
+use crate::ranked::Beside;
 use crate::runner::{Reach, Runner};
 use plimsoll_state::intern::Sym;
 use plimsoll_state::model::{self, WorkloadKey};
@@ -39,21 +40,33 @@ impl Scheduler {
         (alone, explain): (bool, bool),
     ) -> (DryRunId, Vec<usize>, Option<DryRunFailure>) {
         self.set_now(now);
-        if alone {
-            return self.without_workloads(|s| {
-                let found = s.place_each(workload, pods, explain);
-                s.lift_dry_run(found.0);
-                found
-            });
+        if !alone {
+            return self.place_each(workload, pods, (Beside::All, explain));
         }
-        self.place_each(workload, pods, explain)
+        let found = if !explain && pods.iter().all(|set| self.is_decided_by_nodes_alone(&set.pod)) {
+            self.place_each(workload, pods, (Beside::Alone, false))
+        } else {
+            self.without_workloads(|s| s.place_each(workload, pods, (Beside::All, explain)))
+        };
+        self.lift_dry_run(found.0);
+        found
+    }
+
+    /// Whether each node by itself decides about such pods if the pods of workloads had left.
+    fn is_decided_by_nodes_alone(&mut self, pod: &model::Pod) -> bool {
+        let Some((row, profile)) = self.placeholder(pod, "", None) else { return true };
+        let incoming = Incoming::new(&self.cluster, row);
+        let runner = self.runners.get(profile).filter(|_| !self.ranks.off);
+        let reach = runner.and_then(|runner| runner.reach_alone(&self.cluster, &incoming));
+        self.cluster.remove_pod(row);
+        reach.is_some()
     }
 
     fn place_each(
         &mut self,
         workload: &WorkloadKey,
         pods: &[PodsAt<'_>],
-        explain: bool,
+        how: (Beside, bool),
     ) -> (DryRunId, Vec<usize>, Option<DryRunFailure>) {
         let mut placed = Placed::default();
         for set in pods {
@@ -61,11 +74,11 @@ impl Scheduler {
             while next < set.places.len() {
                 if alike {
                     let end = placed.counts.len() + set.places.len() - next;
-                    alike = self.place_alike(workload, (set, next), &mut placed, explain);
+                    alike = self.place_alike(workload, (set, next), &mut placed, how);
                     next = set.places.len() - (end - placed.counts.len());
                 }
                 if let Some(place) = set.places.get(next) {
-                    self.place_at(workload, (set, place), &mut placed);
+                    self.place_at(workload, (set, place), &mut placed, how.0);
                     next += 1;
                 }
             }
@@ -79,13 +92,20 @@ impl Scheduler {
         workload: &WorkloadKey,
         (set, (values, count)): (&PodsAt<'_>, &(Vec<String>, i32)),
         placed: &mut Placed,
+        beside: Beside,
     ) {
         let mut pod = set.pod.clone();
         let selector = set.levels.iter().cloned().zip(values.iter().cloned());
         pod.spec.node_selector.extend(selector);
         let (before, first) = (placed.rows.len(), placed.failure.is_none());
         let count = number_of(*count);
-        let failed = self.place_equal(workload, (&pod, count), &mut placed.rows, first);
+        let failed = match beside {
+            Beside::All => self.place_equal(workload, (&pod, count), &mut placed.rows, first),
+            Beside::Alone => {
+                let fits = self.place_by_nodes_alone(workload, (&pod, count), &mut placed.rows);
+                (fits != Some(true)).then(String::new)
+            }
+        };
         placed.counts.push(if failed.is_some() { placed.rows.len() - before } else { count });
         if first {
             placed.failure = failed.map(|message| {
@@ -103,7 +123,7 @@ impl Scheduler {
         workload: &WorkloadKey,
         (set, next): (&PodsAt<'_>, usize),
         placed: &mut Placed,
-        explain: bool,
+        (beside, explain): (Beside, bool),
     ) -> bool {
         let Some(level) = set.levels.iter().position(|l| l == HOSTNAME) else { return false };
         let name = format!("{}-{}", workload.name, set.pod.pod_set);
@@ -125,7 +145,7 @@ impl Scheduler {
             let (before, count) = (placed.rows.len(), number_of(*count));
             let mut own: Option<ShapeId> = None;
             while placed.rows.len() - before < count
-                && cycle.filter_once(&Unmetered, cluster, node).is_success()
+                && cluster.beside(beside, node, |c| cycle.filter_once(&Unmetered, c, node).is_success())
             {
                 let shape = match own {
                     Some(shape) => cluster.shapes.share(shape),
@@ -191,10 +211,16 @@ impl Scheduler {
     /// on other pods of its workload, there are none.
     pub fn unusable_nodes(&mut self, now: Time, pod: &model::Pod, alone: bool) -> Vec<String> {
         self.set_now(now);
-        if alone { self.without_workloads(|s| s.unusable(pod)) } else { self.unusable(pod) }
+        if !alone {
+            self.unusable(pod, Beside::All)
+        } else if self.is_decided_by_nodes_alone(pod) {
+            self.unusable(pod, Beside::Alone)
+        } else {
+            self.without_workloads(|s| s.unusable(pod, Beside::All))
+        }
     }
 
-    fn unusable(&mut self, pod: &model::Pod) -> Vec<String> {
+    fn unusable(&mut self, pod: &model::Pod, beside: Beside) -> Vec<String> {
         let Some((row, profile)) = self.placeholder(pod, "", None) else { return Vec::new() };
         let spec = &self.cluster.shape(row).spec;
         let unusable = match self.runners.get(profile).filter(|_| !spec.depends_on_pods()) {
@@ -202,14 +228,18 @@ impl Scheduler {
             Some(runner) => {
                 let incoming = Incoming::new(&self.cluster, row);
                 let cycle = Cycle::pre_filter(&Unmetered, runner, &self.cluster, incoming);
-                let takes = |node: NodeId| {
-                    cycle.status.is_success()
-                        && cycle.allows(&self.cluster, node)
-                        && cycle.filter_once(&Unmetered, &self.cluster, node).is_success()
-                };
-                let refusing = self.cluster.live_nodes().filter(|node| !takes(*node));
-                let name = |node: NodeId| self.cluster.strings.text(self.cluster.nodes[node].name).to_owned();
-                refusing.map(name).collect()
+                let cluster = &mut self.cluster;
+                let mut nodes: Vec<NodeId> = cluster.live_nodes().collect();
+                nodes.retain(|node| {
+                    let takes = |c: &mut Cluster| {
+                        cycle.status.is_success()
+                            && cycle.allows(c, *node)
+                            && cycle.filter_once(&Unmetered, c, *node).is_success()
+                    };
+                    !cluster.beside(beside, *node, takes)
+                });
+                let name = |node: NodeId| cluster.strings.text(cluster.nodes[node].name).to_owned();
+                nodes.into_iter().map(name).collect()
             }
         };
         self.cluster.remove_pod(row);

@@ -297,6 +297,12 @@ pub trait Plugin: Debug + Send + Sync {
         false
     }
 
+    /// Whether it keeps something that it repairs by [`Cluster::changes_since`]. What is tried on a node for a moment isn't in that
+    /// log: for such a plugin the scheduler tries it on all nodes, in the log.
+    fn follows_changes(&self) -> bool {
+        false
+    }
+
     /// Whether it reads [`NodeView::object`](super::NodeView::object) or [`PodView::object`](super::PodView::object). The
     /// scheduler keeps the objects then.
     fn reads_objects(&self) -> bool {

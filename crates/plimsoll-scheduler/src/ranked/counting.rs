@@ -1,8 +1,9 @@
 //! Counters of plugins for ranked pods, and scores that are scaled.
 
-use crate::cluster::{Changed, Cluster, Moved};
+use crate::cluster::{Changed, Cluster, Moved, NodeId};
 use crate::cycle::Scoring;
 use crate::framework::{Place, Topology, Touched};
+use crate::metrics::Metered;
 use crate::runner::Layer;
 use std::sync::Arc;
 
@@ -51,4 +52,15 @@ pub(super) fn count_all(layers: &mut [Layer], cluster: &Cluster, topology: &mut 
         }
         layer.width = place.len();
     }
+}
+
+/// The weighted sum of scores.
+#[inline(always)]
+pub(super) fn sum(list: &[Scoring], score: impl Fn(&Scoring) -> i64) -> i64 {
+    list.iter().fold(0, |sum: i64, s| sum.saturating_add(score(s).saturating_mul(i64::from(s.weight))))
+}
+
+#[cold]
+pub(super) fn measured_sum(meter: &Metered, cluster: &Cluster, node: NodeId, list: &[Scoring]) -> i64 {
+    sum(list, |s| meter.score(s.plugin, || s.state.score(cluster, node)))
 }

@@ -1,8 +1,10 @@
 //! The nodes as pods of one kind see them.
 
+mod nodes;
 mod report;
 
-use super::counting::{Scaled, count_all, recount};
+use super::Beside;
+use super::counting::{Scaled, count_all, measured_sum, recount, sum};
 use super::forest::{Forest, Leaf, Root};
 use crate::cluster::{Cluster, NodeId, Shape};
 use crate::cycle::{Cycle, Scoring};
@@ -59,7 +61,9 @@ struct Class {
 #[derive(Debug)]
 pub(crate) struct Ranked {
     epoch: u64,
+    /// Of the nodes by when they changed last; with counters, of the log of changes.
     position: u64,
+    beside: Beside,
     pub last_used: u64,
     /// The shape it was made for, when more than its spec matters.
     shape: Option<Arc<Shape>>,
@@ -102,7 +106,7 @@ impl Ranked {
         meter: Option<&Metered>,
         runner: &Runner,
         cluster: &mut Cluster,
-        pod: &Incoming,
+        (pod, beside): (&Incoming, Beside),
         topology: &mut Topology,
     ) -> Option<Self> {
         let mut layers = runner.layers(cluster, pod)?;
@@ -133,7 +137,12 @@ impl Ranked {
         let filters = cycle.take_filters();
         let mut new = Self {
             epoch: cluster.changes.epoch,
-            position: cluster.changes.end(),
+            position: if layers.is_empty() {
+                cluster.changes.follow(beside).end()
+            } else {
+                cluster.changes.end()
+            },
+            beside,
             last_used: 0,
             shape: (!layers.is_empty()).then(|| Arc::clone(&pod.shape)),
             fixed_filters: filters.iter().take_while(|(_, f)| f.is_fixed()).count(),
@@ -200,8 +209,8 @@ impl Ranked {
         (Status::success(), false)
     }
 
-    /// Evaluates one node again; `itself`: the Node object changed.
-    fn look_at(
+    /// Evaluates one node again, as it is; `itself`: the Node object changed.
+    fn look_at_as_it_is(
         &mut self,
         meter: Option<&Metered>,
         runner: &Runner,
@@ -358,8 +367,11 @@ impl Ranked {
         if self.epoch != cluster.changes.epoch || self.verdicts.len() != cluster.nodes.bound() {
             return false;
         }
+        if !self.is_counted() {
+            return self.repair_nodes(meter, runner, cluster, pod);
+        }
         let Some(changed) = cluster.changes.since(self.position) else { return false };
-        if changed.len() > self.verdicts.len() + if self.is_counted() { cluster.pods.len() } else { 0 } {
+        if changed.len() > self.verdicts.len() + cluster.pods.len() {
             return false;
         }
         let mut nodes: SmallVec<[(NodeId, bool); 8]> = SmallVec::new();
@@ -486,15 +498,4 @@ impl Ranked {
     pub fn nth_best(&self, best: i64, n: u32) -> Option<NodeId> {
         self.forest.nth_best(self.with_total(best), n).map(NodeId::new)
     }
-}
-
-/// The weighted sum of scores.
-#[inline(always)]
-fn sum(list: &[Scoring], score: impl Fn(&Scoring) -> i64) -> i64 {
-    list.iter().fold(0, |sum: i64, s| sum.saturating_add(score(s).saturating_mul(i64::from(s.weight))))
-}
-
-#[cold]
-fn measured_sum(meter: &Metered, cluster: &Cluster, node: NodeId, list: &[Scoring]) -> i64 {
-    sum(list, |s| meter.score(s.plugin, || s.state.score(cluster, node)))
 }

@@ -134,6 +134,10 @@ impl Plugin for FastPlugin {
         !(self.manifest.pod_name || self.manifest.charges && holds())
     }
 
+    fn follows_changes(&self) -> bool {
+        true
+    }
+
     fn reads_node_annotations(&self) -> &[String] {
         &self.annotations
     }

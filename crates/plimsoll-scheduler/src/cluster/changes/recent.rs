@@ -1,0 +1,121 @@
+//! Nodes by when they changed last: a reader sees each of them once, however often it changed.
+
+use crate::cluster::NodeId;
+use plimsoll_state::cast::index32;
+use plimsoll_state::slab::Id;
+
+/// No node.
+const NONE: u32 = u32::MAX;
+
+/// A node in the list.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    /// Number of its last change; 0: none.
+    at: u64,
+    /// Number of the last change of the node itself.
+    itself: u64,
+    /// The nodes that changed right before it and right after it.
+    before: u32,
+    after: u32,
+}
+
+/// Nodes in a list by their last change.
+#[derive(Debug)]
+pub struct Recent {
+    /// Number of the last change.
+    end: u64,
+    links: Vec<Link>,
+    /// The node that changed last.
+    last: u32,
+    /// Whether there are readers.
+    pub(super) followed: bool,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self { end: 0, links: Vec::new(), last: NONE, followed: false }
+    }
+}
+
+impl Recent {
+    /// A node changed; `itself`: more than what its pods request.
+    #[inline]
+    pub(super) fn touch(&mut self, node: NodeId, itself: bool) {
+        if !self.followed {
+            return;
+        }
+        let i = node.index();
+        if i >= self.links.len() {
+            self.links.resize(i + 1, Link { at: 0, itself: 0, before: NONE, after: NONE });
+        }
+        self.end += 1;
+        let link = &mut self.links[i];
+        let known = link.at > 0;
+        link.at = self.end;
+        if itself {
+            link.itself = self.end;
+        }
+        let number = index32(i);
+        if self.last == number {
+            return;
+        }
+        let old = *link;
+        *link = Link { before: self.last, after: NONE, ..old };
+        if known {
+            // It is not the last one, so there is one after it.
+            self.links[old.after as usize].before = old.before;
+            if let Some(before) = self.links.get_mut(old.before as usize) {
+                before.after = old.after;
+            }
+        }
+        if let Some(last) = self.links.get_mut(self.last as usize) {
+            last.after = number;
+        }
+        self.last = number;
+    }
+
+    /// The place after the last change.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The nodes that changed after a place, the last one first, and whether they changed themselves.
+    pub fn since(&self, position: u64) -> impl Iterator<Item = (NodeId, bool)> {
+        let mut at = self.last;
+        std::iter::from_fn(move || {
+            let link = self.links.get(at as usize).filter(|link| link.at > position)?;
+            let node = NodeId::new(at as usize);
+            at = link.before;
+            Some((node, link.itself > position))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn readers_see_each_node_that_changed_once() {
+        let mut rng = plimsoll_state::rng::Rng::new(5);
+        let mut recent = Recent { followed: true, ..Recent::default() };
+        // Changes of each node, by number, and whether they were of the node itself.
+        let mut log: Vec<(usize, bool)> = Vec::new();
+        for _ in 0..2_000 {
+            let (node, itself) = (rng.below(40) as usize, rng.below(5) == 0);
+            recent.touch(NodeId::new(node), itself);
+            log.push((node, itself));
+            let from = rng.below(u32::try_from(log.len()).unwrap() + 1) as usize;
+            let mut expected: BTreeMap<usize, bool> = BTreeMap::new();
+            for (node, itself) in &log[from..] {
+                *expected.entry(*node).or_default() |= itself;
+            }
+            let seen: Vec<(usize, bool)> =
+                recent.since(from as u64).map(|(node, itself)| (node.index(), itself)).collect();
+            assert_eq!(seen.len(), expected.len());
+            assert_eq!(seen.into_iter().collect::<BTreeMap<_, _>>(), expected);
+        }
+        assert_eq!(recent.end(), 2_000);
+    }
+}
