@@ -5,13 +5,13 @@
 //! While it stands, a node takes another pod only beside the pods that it has and those that the claim has there.
 
 use super::Scheduler;
-use super::cluster::{NodeId, PodId};
+use super::cluster::{Beside, NodeId, PodId};
 use super::cycle::Cycle;
 use super::dry_runs::DryRun;
 use super::framework::Incoming;
 use super::metrics::Unmetered;
 use super::node_reservations::Placeholder;
-use super::ranked::{Beside, Rank};
+use super::ranked::Rank;
 use plimsoll_state::cast::index32;
 use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::{self, WorkloadKey};

@@ -1,6 +1,6 @@
 //! Scheduling cycles: from the head of the queue to an action.
 
-use super::cluster::{Cluster, NodeId, PodId};
+use super::cluster::{Beside, Cluster, NodeId, PodId};
 use super::cycle::{Cycle, totals};
 use super::evaluate;
 use super::framework::{Candidate, Code, CycleState, Incoming, Status};
@@ -10,7 +10,7 @@ use super::permit::Permitted;
 use super::plugins::preemption::{self, DryRuns};
 use super::post_filter;
 use super::queue::Stage;
-use super::ranked::{Beside, Rank};
+use super::ranked::Rank;
 use super::record::{FailureReason, RecordCause};
 use super::{Action, Scheduler};
 use plimsoll_state::rng::Rng;

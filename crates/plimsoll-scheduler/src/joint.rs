@@ -4,7 +4,7 @@
 //! A node is held by a *placeholder*: a row that plugins and columns see as a pod on it. Nothing is ever written for one.
 
 use super::Scheduler;
-use super::cluster::{NodeId, PodId};
+use super::cluster::{Beside, NodeId, PodId};
 use super::cycle::Cycle;
 use super::decide::{Outcome, Search, search};
 use super::dry_runs::HOSTNAME;
@@ -12,7 +12,7 @@ use super::evaluate;
 use super::framework::{CycleState, Incoming};
 use super::metrics::Unmetered;
 use super::node_reservations::{Claim, ForPodSet, Placeholder};
-use super::ranked::{Beside, Rank};
+use super::ranked::Rank;
 use plimsoll_state::model::{self, WorkloadKey};
 use plimsoll_state::reservation::{DryRunId, ReservationId, ReservedNode};
 use plimsoll_state::time::{Duration, Time};

@@ -12,22 +12,13 @@ mod forest;
 pub(crate) use entry::Ranked;
 
 use self::entry::Best;
-use super::cluster::{Cluster, NodeId, OwnerKind, PodId, ShapeId, SpecId};
+use super::cluster::{Beside, Cluster, NodeId, OwnerKind, PodId, ShapeId, SpecId};
 use super::framework::{Incoming, Topology};
 use super::metrics::{Meter, Metered, Point};
 use super::runner::{Reach, Runner};
 use plimsoll_state::intern::{Map, Sym};
 use plimsoll_state::rng::Rng;
 use smallvec::SmallVec;
-
-/// Beside which pods nodes are ranked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Beside {
-    /// Those that they have.
-    All,
-    /// Those of no workload, as if all others had left.
-    Alone,
-}
 
 /// Most node entries over all ranks (about 90 bytes each).
 const MAX_ENTRIES: usize = 12_000_000;

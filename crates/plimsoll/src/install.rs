@@ -109,7 +109,8 @@ fn objects(args: &Install) -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// All objects that an installation in this namespace may have, but for Deployments of named nodes.
+/// All objects that an installation in this namespace may have, but for Deployments of named nodes, and those of shards with
+/// their PodDisruptionBudgets.
 ///
 /// # Errors
 /// When the namespace is no name.
@@ -119,6 +120,7 @@ pub fn everything(namespace: &str) -> Result<Vec<Value>> {
         image: "plimsoll".to_owned(),
         replicas: 2,
         node: Vec::new(),
+        shards: Vec::new(),
         queueing: false,
         placement: false,
         failure_policy: FailurePolicy::Fail,
@@ -127,7 +129,12 @@ pub fn everything(namespace: &str) -> Result<Vec<Value>> {
         scheduler_config: None,
         output: Manifests::Json,
     };
-    objects(&args)
+    let mut all = objects(&args)?;
+    all.extend(documents(SHARDS)?.into_iter().map(|mut object| {
+        move_to(namespace, &mut object);
+        object
+    }));
+    Ok(all)
 }
 
 fn documents(text: &str) -> Result<Vec<Value>> {

@@ -66,6 +66,7 @@ pub async fn run(args: Uninstall) -> anyhow::Result<()> {
     }
     for deployment in cluster.deployments(&args.namespace).await? {
         cluster.delete(&deployment).await?;
+        cluster.delete(&budget_of(&deployment)).await?;
     }
     if !args.dry_run {
         cluster.ended(&args.namespace, args.timeout).await?;
@@ -107,6 +108,12 @@ fn objects(namespace: &str) -> anyhow::Result<(Vec<Value>, Vec<Value>)> {
         kind.ends_with("WebhookConfiguration") || kind == "APIService"
     };
     Ok(all.partition(is_first))
+}
+
+/// The PodDisruptionBudget of a Deployment has its name.
+fn budget_of(deployment: &Value) -> Value {
+    json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"namespace": json::namespace(deployment), "name": json::name(deployment)}})
 }
 
 fn items(mut list: Value) -> Vec<Value> {
@@ -166,7 +173,7 @@ impl Cleanup {
         Ok(())
     }
 
-    /// Plimsoll's Deployments: there is one for each named node.
+    /// Plimsoll's Deployments: there is one for each named node, and for each shard.
     async fn deployments(&self, namespace: &str) -> anyhow::Result<Vec<Value>> {
         let list = self.client.list(&DEPLOYMENTS.collection(namespace), (OWN, ""), JSON).await;
         let mut all = items(list.context("listing Deployments")?);
@@ -264,6 +271,8 @@ mod tests {
             "/apis/rbac.authorization.k8s.io/v1/clusterroles/plimsoll",
             "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings/plimsoll-visibility-auth-reader",
             "/apis/policy/v1/namespaces/batch/poddisruptionbudgets/plimsoll",
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/plimsoll-shards",
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/batch/rolebindings/plimsoll-shards",
         ] {
             assert!(paths.contains(&deleted.to_owned()), "{deleted} of {paths:?}");
         }

@@ -1,7 +1,6 @@
 //! Nodes as they would be if the pods of workloads had left: where a workload that waits will have places (joint admission).
 
-use super::{Cluster, NodeId, PodId};
-use crate::ranked::Beside;
+use super::{Beside, Cluster, NodeId, PodId};
 use smallvec::SmallVec;
 
 impl Cluster {

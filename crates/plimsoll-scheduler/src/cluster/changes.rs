@@ -5,8 +5,16 @@ mod recent;
 pub use recent::Recent;
 
 use super::{NodeId, Shape};
-use crate::ranked::Beside;
 use std::sync::Arc;
+
+/// Beside which pods nodes are ranked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Those that they have.
+    All,
+    /// Those of no workload, as if all others had left.
+    Alone,
+}
 
 /// An object before and after a change; `None` before: added, after: deleted.
 pub type Pair<T> = (Option<Arc<T>>, Option<Arc<T>>);

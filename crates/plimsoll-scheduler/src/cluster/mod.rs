@@ -22,6 +22,7 @@ mod view;
 pub mod workloads;
 
 pub use amounts::{Amounts, Usage};
+pub(crate) use changes::Beside;
 pub use changes::{Changed, Changes, Moved, Pair};
 pub use feed::{NodeChange, PodShape};
 pub use ids::{NodeId, PodId, ShapeId, SpecId};

@@ -5,13 +5,12 @@
 
 use super::{DryRun, HOSTNAME};
 use crate::Scheduler;
-use crate::cluster::{Cluster, NodeId, Pod, PodId, ShapeId};
+use crate::cluster::{Beside, Cluster, NodeId, Pod, PodId, ShapeId};
 use crate::cycle::Cycle;
 use crate::framework::Incoming;
 use crate::metrics::Unmetered;
 use crate::node_reservations::Placeholder;
 use crate::plugins::inter_pod_affinity::REASON_EXISTING;
-use crate::ranked::Beside;
 use crate::runner::{Reach, Runner};
 use plimsoll_state::intern::Sym;
 use plimsoll_state::model::{self, WorkloadKey};

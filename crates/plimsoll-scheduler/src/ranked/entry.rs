@@ -3,10 +3,9 @@
 mod nodes;
 mod report;
 
-use super::Beside;
 use super::counting::{Scaled, count_all, measured_sum, recount, sum};
 use super::forest::{Forest, Leaf, Root};
-use crate::cluster::{Cluster, NodeId, Shape};
+use crate::cluster::{Beside, Cluster, NodeId, Shape};
 use crate::cycle::{Cycle, Scoring};
 use crate::framework::{
     At, FilterState, Incoming, Normalization, Place, PluginId, Status, Topology, Touched,
