@@ -84,7 +84,7 @@ const GATES: &[(&str, bool, Kind)] = &[
     ("ManagedJobsNamespaceSelectorAlwaysRespected", true, Locked),
     ("TLSOptions", true, Locked),
     ("TASReplaceNodeDueToNotReadyOverFixedTime", false, Works),
-    ("DisableWaitForPodsReady", false, Fixed),
+    ("DisableWaitForPodsReady", false, Works),
     ("WorkloadRequestUseMergePatch", false, NoEffect),
     ("TASBalancedPlacement", false, Works),
     ("MultiKueueClusterProfile", false, Works),

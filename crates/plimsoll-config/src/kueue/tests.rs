@@ -25,6 +25,8 @@ fn defaults_differ_by_version() {
     let off = "waitForPodsReady:\n  recoveryTimeout: 0s\n  timeout: 0s\n";
     let wait = with(HEAD, off).expect("valid").queueing.wait_for_pods_ready.expect("on");
     assert_eq!((wait.recovery_timeout, wait.timeout), (None, Duration::from_seconds(1800)));
+    let gate = with(HEAD, "featureGates:\n  DisableWaitForPodsReady: true\n").expect("a gate of Kueue");
+    assert!(gate.queueing.wait_for_pods_ready.is_none());
 }
 
 #[test]
