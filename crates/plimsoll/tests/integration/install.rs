@@ -117,7 +117,7 @@ fn shards_have_deployments_and_rights_of_their_own() {
     }
     assert_eq!(
         (of_kind("APIService").len(), names("Service")),
-        (0, BTreeSet::from(["plimsoll-webhook-service"]))
+        (0, BTreeSet::from(["plimsoll-conversion-service", "plimsoll-webhook-service"]))
     );
     let role = of_kind("Role").into_iter().find(|role| json::name(role) == "plimsoll-shards").unwrap();
     assert_eq!(json::namespace(role), "batch");
