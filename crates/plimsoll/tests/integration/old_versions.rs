@@ -270,6 +270,9 @@ async fn objects_of_v1beta1_are_taken_over() {
 
     let second = real_cluster::run_with(&account, "second.log", &flags);
     until("they are read again", async || unwritten().await.ok()).await;
+    // Conversion comes back first; the other webhooks when everything has been listed.
+    let touch = async || api.patch(ADMISSION_CHECKS, "", "nobody", "", PatchKind::Merge, &json!({})).await;
+    until("its webhooks answer", async || touch().await.ok()).await;
     site.shell(&documented("storedVersions"));
     for definition in list(&api, DEFINITIONS).await {
         let stored = &definition["status"]["storedVersions"];
