@@ -258,7 +258,7 @@ impl Checkers {
         self.pods.compare(&self.held, &self.jobs, now)
     }
 
-    /// With the loans that the API shows as granted, no tree uses more than it has, whoever leads it and whatever is late.
+    /// With the loans that the API shows as granted, no tree uses more than it has, with any leader and any delay.
     fn over_committed(&self, changed: &str) -> Result<(), Violation> {
         match self.quotas.over_committed(&self.usage).filter(|_| self.sharded) {
             None => Ok(()),

@@ -1,5 +1,5 @@
 //! From Kueue to Plimsoll and back, as `docs/cluster.md` says: Kueue's manager with its webhooks, Kubernetes' controllers and
-//! scheduler against a real kube-apiserver. Whoever comes takes over what runs and what waits.
+//! scheduler against a real kube-apiserver. Each takes over the jobs that run and wait.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 

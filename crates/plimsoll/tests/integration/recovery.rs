@@ -155,7 +155,7 @@ async fn replicas_on_named_nodes_come_back_on_a_real_kube_apiserver() {
     cluster.stop().await;
 }
 
-/// Without named nodes somebody has to name one: the command of the documentation.
+/// Without named nodes an administrator names one, by the command of the documentation.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_documented_command_brings_replicas_back() {
     let Some(assets) = real_cluster::assets(&["kube-controller-manager"]) else { return };
