@@ -1,10 +1,11 @@
 //! Claims where each node by itself decides, against all pods of workloads taken off their nodes.
 
+use crate::testing::pod_of_workload as pod;
 use crate::{Config, Scheduler};
 use plimsoll_state::ObjectEvent;
 use plimsoll_state::model::{
-    Container, ContainerPort, LabelSelector, Node, Operator, Pod, PodAffinity, PodAffinityTerm, PodSpec,
-    Requirement, Taint, TaintEffect, WorkloadKey,
+    LabelSelector, Node, Operator, Pod, PodAffinity, PodAffinityTerm, Requirement, Taint, TaintEffect,
+    WorkloadKey,
 };
 use plimsoll_state::reservation::DryRunId;
 use plimsoll_state::time::Time;
@@ -88,19 +89,6 @@ fn any_step() -> impl Strategy<Value = Step> {
 
 fn key(kind: &str, number: usize) -> WorkloadKey {
     WorkloadKey { namespace: "n".into(), name: format!("{kind}{number}") }
-}
-
-fn pod(name: &str, cpu: i64, port: bool) -> Pod {
-    let ports =
-        if port { vec![ContainerPort { host_port: 80, ..ContainerPort::default() }] } else { Vec::new() };
-    let container = Container { requests: [("cpu".to_owned(), cpu)].into(), ports, ..Container::default() };
-    let spec = PodSpec {
-        scheduler_name: "default-scheduler".into(),
-        containers: vec![container],
-        ..PodSpec::default()
-    };
-    let (uid, namespace) = (name.to_owned(), "n".to_owned());
-    Pod { uid, namespace, name: name.into(), pod_set: "main".into(), spec, ..Pod::default() }
 }
 
 fn gang(kind: Kind, cpu: i64) -> Pod {

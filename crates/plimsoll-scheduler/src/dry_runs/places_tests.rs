@@ -1,11 +1,11 @@
 //! Pods at places together, and one by one.
 
 use crate::cluster::NodeId;
+use crate::testing::pod_of_workload as pod;
 use crate::{Config, Scheduler};
 use plimsoll_state::ObjectEvent;
 use plimsoll_state::model::{
-    Container, ContainerPort, LabelSelector, Node, Operator, Pod, PodAffinity, PodAffinityTerm, PodSpec,
-    Requirement, Taint, TaintEffect, WorkloadKey,
+    LabelSelector, Node, Operator, PodAffinity, PodAffinityTerm, Requirement, Taint, TaintEffect, WorkloadKey,
 };
 use plimsoll_state::reservation::{DryRunFailure, PodsAt};
 use plimsoll_state::time::Time;
@@ -58,25 +58,6 @@ fn any_kind() -> impl Strategy<Value = Kind> {
         1 => Just(Kind::Apart),
         1 => Just(Kind::OtherScheduler),
     ]
-}
-
-fn pod(name: &str, cpu: i64, port: bool) -> Pod {
-    let ports =
-        if port { vec![ContainerPort { host_port: 80, ..ContainerPort::default() }] } else { Vec::new() };
-    let container = Container { requests: [("cpu".to_owned(), cpu)].into(), ports, ..Container::default() };
-    let spec = PodSpec {
-        scheduler_name: "default-scheduler".into(),
-        containers: vec![container],
-        ..PodSpec::default()
-    };
-    Pod {
-        uid: name.into(),
-        namespace: "n".into(),
-        name: name.into(),
-        pod_set: "main".into(),
-        spec,
-        ..Pod::default()
-    }
 }
 
 fn rack(i: usize) -> String {
