@@ -1,5 +1,5 @@
-//! List and watch of one resource, for ever (client-go's Reflector): paged list, watch from its version, relist when the
-//! version is too old.
+//! List and watch of one resource, for ever (client-go's Reflector): a list, which is streamed where the server can
+//! ([`stream`]) and comes in pages elsewhere, a watch from its version, and a relist when the version is too old.
 //!
 //! Objects are handed on as bytes: what a sink makes of them, and whether it keeps anything, is its own. A relist hands on
 //! everything again and then deletes what it did not contain, so that no sink needs a copy of the old state. What is remembered
@@ -10,6 +10,7 @@
 //! without them, or when discovery has said for [`DENIED`] that an optional resource is not served any more.
 
 mod frames;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ use crate::health::Tracker;
 use crate::rest::{Api, Encoding};
 use crate::{discovery, pager};
 use frames::Next;
+use stream::Streamed;
 
 /// Seconds after which the server ends a watch. Bookmarks come only every minute, too seldom to notice within a minute
 /// that the network has failed.
@@ -167,7 +169,10 @@ impl Reflector {
     async fn each(self, stop: CancellationToken, sink: &mut Sink<'_>) {
         let (resource, seen) = (self.resource, Arc::clone(&self.memory.objects).lock_owned().await);
         let (collection, path) = (resource.collection(&self.namespace), String::new());
-        let mut session = Session { source: self, seen, collection, path, version: None, denied: None };
+        // In the same process a page costs nothing to send.
+        let pages = !self.api.is_remote();
+        let mut session =
+            Session { source: self, seen, collection, path, version: None, denied: None, pages };
         let mut wait = BACKOFF.0;
         loop {
             let began = Instant::now();
@@ -238,6 +243,8 @@ struct Session {
     version: Option<String>,
     /// Since when discovery has denied a resource that was listed.
     denied: Option<Instant>,
+    /// Whether lists come in pages, because the server does not stream them.
+    pages: bool,
 }
 
 impl Session {
@@ -288,6 +295,25 @@ impl Session {
     }
 
     async fn list(&mut self, sink: &mut Sink<'_>) -> Result<String, Error> {
+        let version = match self.pages {
+            true => self.paged(sink).await?,
+            false => match self.streamed(sink).await? {
+                Streamed::All(version) => version,
+                Streamed::Unsupported => {
+                    self.pages = true;
+                    self.paged(sink).await?
+                }
+            },
+        };
+        self.sweep(sink);
+        self.seen.listed = true;
+        sink(Delta::Synced { version: &version });
+        // Last: a caller that waits for it finds everything delivered.
+        self.source.tracker.well();
+        Ok(version)
+    }
+
+    async fn paged(&mut self, sink: &mut Sink<'_>) -> Result<String, Error> {
         self.seen.objects.begin_list();
         let Reflector { api, selector, encoding, .. } = self.source.clone();
         let collection = self.collection.clone();
@@ -300,13 +326,7 @@ impl Session {
                 }
             }
         };
-        let version = pager::each_page(&api, &collection, &selector, encoding, hand_on).await?;
-        self.sweep(sink);
-        self.seen.listed = true;
-        sink(Delta::Synced { version: &version });
-        // Last: a caller that waits for it finds everything delivered.
-        self.source.tracker.well();
-        Ok(version)
+        pager::each_page(&api, &collection, &selector, encoding, hand_on).await
     }
 
     /// Whether a 404 of the list means that there is none of the resource; else it counts as unserved.
@@ -380,7 +400,7 @@ impl Session {
                 self.seen.objects.delete(&self.path).iter().for_each(|gone| end(gone, sink));
                 meta.resource_version
             }
-            Event::Bookmark(version) => version,
+            Event::Bookmark(version) | Event::Listed(version) => version,
             Event::Unreadable => {
                 self.unreadable();
                 return None;

@@ -172,7 +172,7 @@ impl Api {
 
     /// Waits no longer than the deadline. Dropping the request closes its connection.
     async fn within<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
-        if !self.transport.is_remote() {
+        if !self.is_remote() {
             return answer.await;
         }
         let late = |_| Err(Error::Transport(format!("no answer within {} s", DEADLINE.as_secs())));
@@ -185,7 +185,7 @@ impl Api {
 
     fn reading(&self, path: &str, encoding: Encoding) -> Result<Request<Vec<u8>>> {
         let mut request = request(Method::GET, path, "", Vec::new())?;
-        if self.transport.is_remote() || encoding != Encoding::Protobuf {
+        if self.is_remote() || encoding != Encoding::Protobuf {
             request.headers_mut().insert(header::ACCEPT, encoding.accept());
         }
         Ok(request)
@@ -197,6 +197,11 @@ impl Api {
     /// What the server said, or why it could not be asked.
     pub async fn get_list(&self, path: &str, encoding: Encoding) -> Result<Bytes> {
         self.ask(self.reading(path, encoding)?).await
+    }
+
+    /// Whether there is a network in between.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.transport.is_remote()
     }
 
     /// Opens a watch, and gives what comes: lines of JSON, or frames of protobuf where the server has it.

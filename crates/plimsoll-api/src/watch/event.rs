@@ -1,6 +1,7 @@
 //! Pages of lists and events of watches, in JSON or Kubernetes' protobuf.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
@@ -26,6 +27,22 @@ pub struct Meta<'a> {
     /// Version.
     #[serde(borrow)]
     pub resource_version: Cow<'a, str>,
+}
+
+/// Annotation of the bookmark that ends what a watch begins with (`metav1.InitialEventsAnnotationKey`).
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+#[derive(Deserialize)]
+struct Annotated<'a> {
+    #[serde(borrow, default)]
+    metadata: Annotations<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Annotations<'a> {
+    #[serde(borrow)]
+    annotations: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
@@ -132,6 +149,9 @@ pub enum Event<'a> {
     Delete(Meta<'a>),
     /// Everything up to this version has been sent (`BOOKMARK`).
     Bookmark(Cow<'a, str>),
+    /// The same, and with it everything that a watch with `sendInitialEvents` begins with (`BOOKMARK` with the annotation
+    /// `k8s.io/initial-events-end`, KEP-3157).
+    Listed(Cow<'a, str>),
     /// An object without readable metadata.
     Unreadable,
 }
@@ -195,10 +215,21 @@ impl<'a> Event<'a> {
         Some(Ok(match kind {
             "ADDED" | "MODIFIED" => Self::Upsert { meta, object },
             "DELETED" => Self::Delete(meta),
+            "BOOKMARK" if ends_list(object) => Self::Listed(meta.resource_version),
             "BOOKMARK" => Self::Bookmark(meta.resource_version),
             _ => return None,
         }))
     }
+}
+
+/// Whether a bookmark ends what a watch begins with.
+fn ends_list(bookmark: &[u8]) -> bool {
+    let read: Option<Annotated<'_>> = match protobuf::is_protobuf(bookmark) {
+        true => protobuf::metadata(bookmark).ok(),
+        false => serde_json::from_slice(bookmark).ok(),
+    };
+    read.and_then(|o| o.metadata.annotations.get(INITIAL_EVENTS_END).map(|value| value == "true"))
+        .unwrap_or(false)
 }
 
 /// Type and object of an event as API servers write them, without reading the object; `None` for any other form.

@@ -24,6 +24,7 @@ fn words(event: &Event<'_>) -> String {
         Event::Upsert { meta, .. } => format!("+{}", of(meta)),
         Event::Delete(meta) => format!("-{}", of(meta)),
         Event::Bookmark(version) => format!("bookmark {version}"),
+        Event::Listed(version) => format!("listed {version}"),
         Event::Unreadable => "unreadable".to_owned(),
     }
 }
@@ -66,6 +67,27 @@ fn frames_of_protobuf_are_the_events_that_lines_of_json_are() {
         }
     }
     assert!(seen >= 3 && frames.is_empty());
+}
+
+/// A watch of kube-apiserver that begins with a list, as JSON and as protobuf.
+#[test]
+fn a_bookmark_ends_what_a_watch_begins_with() {
+    let lines = include_bytes!("../protobuf/testdata/watch_list.json").split_inclusive(|b| *b == b'\n');
+    let json: Vec<String> = lines.map(|line| words(&Event::from_line(line).unwrap())).collect();
+    let (mut frames, mut proto) = (&include_bytes!("../protobuf/testdata/watch_list.pb")[..], Vec::new());
+    while let Some((length, rest)) = frames.split_first_chunk::<4>() {
+        let (frame, rest) = rest.split_at(u32::from_be_bytes(*length) as usize);
+        frames = rest;
+        proto.push(words(&Event::from_frame(frame).unwrap()));
+    }
+    // Versions had moved on between the two.
+    assert_eq!(json.len(), proto.len());
+    for (events, version) in [(json, "1353"), (proto, "25868")] {
+        assert!(events.len() > 2 && events.iter().rev().skip(1).all(|e| e.starts_with('+')), "{events:?}");
+        assert_eq!(events.last().map(String::as_str), Some(&*format!("listed {version}")));
+    }
+    let other = r#"{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"no"}}}"#;
+    assert_eq!(read(&format!(r#"{{"type":"BOOKMARK","object":{other}}}"#)), Ok("bookmark 7".into()));
 }
 
 #[test]

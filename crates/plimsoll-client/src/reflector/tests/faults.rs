@@ -40,6 +40,20 @@ struct State {
     snapshots: BTreeMap<u64, Objects>,
     faulty: bool,
     dice: u64,
+    lists: Lists,
+    /// How many pages were asked for.
+    pages: usize,
+}
+
+/// What a server makes of a watch that asks for a list first.
+#[derive(Clone, Copy, Debug)]
+enum Lists {
+    /// It sends the objects, and says when those were all.
+    Stream,
+    /// It refuses it.
+    Refuse,
+    /// It does not know what it was asked for, and begins a usual watch.
+    Ignore,
 }
 
 impl State {
@@ -73,6 +87,7 @@ impl State {
     }
 
     fn list(&mut self, query: &str) -> (u16, String) {
+        self.pages += 1;
         let (version, from) = match query.split_once("&continue=") {
             Some((_, token)) => {
                 let (version, from) = token.split_once('-').unwrap();
@@ -96,6 +111,30 @@ impl State {
                 r#"{{"metadata":{{"resourceVersion":"{version}","continue":"{next}"}},"items":[{items}]}}"#
             ),
         )
+    }
+
+    /// What a streamed list shows next of the objects that are left, or of changes since `from`; `None`: it ends here.
+    fn next_listed(&mut self, left: &mut Vec<String>, from: &mut u64) -> Option<io::Result<String>> {
+        if self.fails(30) {
+            return None;
+        }
+        if self.fails(30) {
+            return Some(Err(io::Error::other("reset")));
+        }
+        if let Some(object) = left.pop() {
+            let line = format!(r#"{{"type":"ADDED","object":{object}}}{}"#, "\n");
+            return Some(Ok(if self.fails(30) { line[..line.len() / 2].to_owned() } else { line }));
+        }
+        let behind = *from < self.version && *from >= self.compacted;
+        let ends = !behind || self.roll(2) == 0;
+        match self.lists {
+            Lists::Stream if ends => {
+                let end = r#""annotations":{"k8s.io/initial-events-end":"true"}"#;
+                let metadata = format!(r#"{{"resourceVersion":"{from}",{end}}}"#);
+                Some(Ok(format!(r#"{{"type":"BOOKMARK","object":{{"metadata":{metadata}}}}}{}"#, "\n")))
+            }
+            _ => self.next_event(from),
+        }
     }
 
     /// What a watch that has shown everything up to `from` shows next; `None`: it ends here.
@@ -150,10 +189,11 @@ fn bookmark(version: u64) -> String {
 struct Faulty(Arc<Mutex<State>>);
 
 impl Faulty {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, lists: Lists) -> Self {
         let (objects, snapshots) = (Objects::new(), BTreeMap::new());
         let log = Vec::new();
-        let state = State { objects, log, version: 1, compacted: 0, snapshots, faulty: true, dice: seed | 1 };
+        let (version, compacted, dice, pages) = (1, 0, seed | 1, 0);
+        let state = State { objects, log, version, compacted, snapshots, faulty: true, dice, lists, pages };
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -180,6 +220,24 @@ impl Faulty {
         }))
     }
 
+    /// A watch that begins with what is there.
+    fn listed(&self) -> Parts {
+        let (left, from) = {
+            let state = self.state();
+            let all = state.objects.iter().map(|(name, (uid, version))| object(*name, *uid, *version));
+            (all.collect::<Vec<_>>(), state.version)
+        };
+        Box::pin(stream::unfold((self.clone(), left, from), |(server, mut left, mut from)| async move {
+            loop {
+                let event = server.state().next_listed(&mut left, &mut from);
+                match event? {
+                    Ok(line) if line.is_empty() => tokio::time::sleep(LOOK).await,
+                    event => return Some((event.map(Bytes::from), (server, left, from))),
+                }
+            }
+        }))
+    }
+
     fn answer(&self, request: &Request<Vec<u8>>) -> Result<(u16, Parts), Error> {
         let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
         let mut state = self.state();
@@ -193,6 +251,14 @@ impl Faulty {
         }
         if path.ends_with("/v1") {
             return Ok((200, whole(r#"{"kind":"APIResourceList","resources":[{"name":"pods"}]}"#.into())));
+        }
+        if query.contains("sendInitialEvents=true") {
+            if matches!(state.lists, Lists::Refuse) {
+                let code = if state.roll(2) == 0 { 422 } else { 400 };
+                return Ok((code, whole(String::new())));
+            }
+            drop(state);
+            return Ok((200, self.listed()));
         }
         if query.contains("watch=true") {
             let from = query.split("resourceVersion=").nth(1).unwrap().parse().unwrap();
@@ -275,8 +341,8 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-async fn play(seed: u64, ops: Vec<Op>) {
-    let server = Faulty::new(seed);
+async fn play(seed: u64, lists: Lists, ops: Vec<Op>) {
+    let server = Faulty::new(seed, lists);
     let (sink, stop) = (Arc::new(Mutex::new(Sink::default())), CancellationToken::new());
     let reflector = Reflector::new(Api::new(Arc::new(server.clone()), "test"), PODS);
     let (memory, seen) = (reflector.memory.clone(), Arc::clone(&sink));
@@ -310,14 +376,46 @@ async fn play(seed: u64, ops: Vec<Op>) {
     stop.cancel();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_list_is_streamed_where_the_server_can() {
+    let listed = |lists| async move {
+        let (server, stop) = (Faulty::new(1, lists), CancellationToken::new());
+        server.state().faulty = false;
+        (0..5).for_each(|name| server.state().change(name, false, false));
+        let (sink, seen) = (Arc::new(Mutex::new(Sink::default())), Arc::default());
+        let reflector = Reflector::new(Api::new(Arc::new(server.clone()), "test"), PODS);
+        let (memory, at) =
+            (reflector.memory.clone(), (Arc::clone(&sink), Arc::<Mutex<Vec<_>>>::clone(&seen)));
+        let began = Instant::now();
+        tokio::spawn(reflector.run(stop.clone(), move |delta| {
+            if matches!(delta, Delta::Synced { .. }) {
+                at.1.lock().unwrap().push(began.elapsed().as_secs());
+            }
+            at.0.lock().unwrap().handle(delta);
+        }));
+        memory.reached(6).await;
+        let objects = sink.lock().unwrap().objects.len();
+        stop.cancel();
+        let seconds = seen.lock().unwrap().clone();
+        (objects, server.state().pages, seconds)
+    };
+    assert_eq!(listed(Lists::Stream).await, (5, 0, vec![0]));
+    assert_eq!(listed(Lists::Refuse).await, (5, 3, vec![0]));
+    assert_eq!(listed(Lists::Ignore).await, (5, 3, vec![10]), "after a silence");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     /// Whatever the server and the network do wrong: once they don't any more, the sink has what the server has, and has seen
     /// the end of each object once.
     #[test]
-    fn a_sink_ends_with_what_the_server_has(seed: u64, ops in prop::collection::vec(op(), 1..60)) {
+    fn a_sink_ends_with_what_the_server_has(
+        seed: u64,
+        lists in prop_oneof![2 => Just(Lists::Stream), 1 => Just(Lists::Refuse), 1 => Just(Lists::Ignore)],
+        ops in prop::collection::vec(op(), 1..60),
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-        runtime.unwrap().block_on(play(seed, ops));
+        runtime.unwrap().block_on(play(seed, lists, ops));
     }
 }

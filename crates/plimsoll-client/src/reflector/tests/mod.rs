@@ -24,7 +24,8 @@ fn session() -> Session {
     }
     let source = Reflector::new(Api::direct(Arc::new(Nowhere), "test"), PODS);
     let seen = Arc::clone(&source.memory.objects).try_lock_owned().unwrap();
-    Session { source, seen, collection: String::new(), path: String::new(), version: None, denied: None }
+    let (collection, path) = (String::new(), String::new());
+    Session { source, seen, collection, path, version: None, denied: None, pages: true }
 }
 
 fn object(name: &str, uid: &str, version: u32) -> String {
