@@ -39,7 +39,8 @@ enum Kind {
     Create(&'static str),
     Durable(usize),
     Bind,
-    Placed,
+    /// On so many nodes.
+    Placed(usize),
     Watch(usize),
     List,
     Memory,
@@ -54,7 +55,7 @@ impl Case {
     const fn new(name: &'static str, kind: Kind, size: usize, target: Option<f64>) -> Self {
         let anywhere = !matches!(kind, Kind::Durable(_) | Kind::Memory | Kind::Start);
         // Created to bound has not been seen to work on a kube-apiserver of its own yet.
-        let upstream = (anywhere && !matches!(kind, Kind::Placed)) || matches!(kind, Kind::Durable(_));
+        let upstream = (anywhere && !matches!(kind, Kind::Placed(_))) || matches!(kind, Kind::Durable(_));
         Self { name, anywhere, upstream, kind, size, target }
     }
 
@@ -66,8 +67,9 @@ impl Case {
             Self::new("durable-16", Kind::Durable(16), 15_000, None),
             Self::new("durable-1", Kind::Durable(1), 1_000, Some(5.0)),
             Self::new("bind", Kind::Bind, 30_000, Some(10_000.0)),
-            Self::new("placed-10000", Kind::Placed, 10_000, None),
-            Self::new("placed-50000", Kind::Placed, 50_000, Some(5_000.0)),
+            Self::new("placed-10000", Kind::Placed(NODES), 10_000, None),
+            Self::new("placed-50000", Kind::Placed(NODES), 50_000, Some(5_000.0)),
+            Self::new("placed-15000-nodes", Kind::Placed(15_000), 50_000, None),
             Self::new("watch-50", Kind::Watch(50), 4_000, None),
             Self::new("watch-100", Kind::Watch(100), 4_000, Some(100_000.0)),
             Self::new("list-50000", Kind::List, 50_000, Some(0.5)),
@@ -125,7 +127,7 @@ pub async fn run(case: &Case, args: &cli::BenchApi) -> anyhow::Result<Vec<Row>> 
         Kind::Create(format) => create(&bench, format, usize::from(args.connections)).await,
         Kind::Durable(connections) => create(&bench, JSON, connections).await,
         Kind::Bind => bind(&bench).await,
-        Kind::Placed => super::engine::placed(&bench.place(true).await?, bench.size, NODES, args)
+        Kind::Placed(nodes) => super::engine::placed(&bench.place(true).await?, bench.size, nodes, args)
             .await
             .map(|row| vec![Row { target: case.target, ..row }]),
         Kind::Watch(watchers) => watch(&bench, watchers).await,

@@ -18,6 +18,8 @@ use tokio::net::TcpStream;
 
 /// JSON.
 pub const JSON: &str = "application/json";
+/// A JSON merge patch (RFC 7396).
+pub const MERGE_PATCH: &str = "application/merge-patch+json";
 /// Protobuf, and what Go clients accept with it.
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 

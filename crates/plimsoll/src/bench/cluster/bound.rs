@@ -8,32 +8,10 @@ use plimsoll_runtime::api::{Api, PODS};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::binder::Binder;
+use super::actor::Actor;
 use super::watch::{self, Pod};
 use crate::bench::client::Target;
 use crate::bench::placement::workload::{NAMESPACE, Pods};
-use crate::bench::process::Running;
-
-/// The client that binds.
-pub enum Actor {
-    /// The client that decides nothing.
-    Binder(Binder),
-    /// A scheduler.
-    Scheduler(Running),
-    /// This process, whose errors show elsewhere.
-    Nobody,
-}
-
-impl Actor {
-    /// An error when it has ended.
-    pub fn check(&mut self) -> anyhow::Result<()> {
-        match self {
-            Self::Binder(binder) => binder.check(),
-            Self::Scheduler(running) => running.check(),
-            Self::Nobody => Ok(()),
-        }
-    }
-}
 
 /// Times of bindings by set and number of the pod.
 pub struct Bound {

@@ -13,13 +13,17 @@ use plimsoll_api::json;
 use plimsoll_runtime::api::{Api, PatchKind, WORKLOADS};
 use plimsoll_runtime::clock;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
+use super::actor::Actor;
 use super::objects;
 use super::watch;
 use super::writes::Writes;
 use crate::bench::admission::shape::Shape;
 use crate::bench::client::Target;
-use crate::bench::process::Running;
+
+/// Most creations under way. Thousands of clients would wait for each other in the API server until requests are given up.
+const CREATIONS: usize = 64;
 
 /// What came of a load.
 #[derive(Debug, Default)]
@@ -50,6 +54,8 @@ struct Driver {
     api: Api,
     namespace: String,
     state: Mutex<HashMap<String, Progress>>,
+    /// Turns for creations.
+    turns: Semaphore,
     creations: AtomicU64,
     statuses: AtomicU64,
 }
@@ -58,7 +64,7 @@ struct Driver {
 pub async fn play(
     shape: &Shape,
     (api, target, namespace): (&Api, &Target, &str),
-    controller: &mut Running,
+    actor: &mut Actor,
     timeout: Duration,
     bar: &ProgressBar,
 ) -> anyhow::Result<Outcome> {
@@ -66,6 +72,7 @@ pub async fn play(
         api: api.clone(),
         namespace: namespace.to_owned(),
         state: Mutex::default(),
+        turns: Semaphore::new(CREATIONS),
         creations: AtomicU64::new(0),
         statuses: AtomicU64::new(0),
     });
@@ -92,7 +99,7 @@ pub async fn play(
                 bail!("the watch of workloads ended");
             }
             _ = beat.tick() => {
-                controller.check()?;
+                actor.check()?;
                 if began.elapsed() > timeout {
                     bail!("{finished} of {} workloads ended within {timeout:?}", shape.workloads());
                 }
@@ -119,6 +126,7 @@ async fn create(
         let at = Duration::from_millis(class.every_ms.unsigned_abs().saturating_mul(i as u64));
         tokio::time::sleep_until((began + at).into()).await;
         let workload = objects::workload(class, queue, i, &driver.namespace);
+        let _turn = driver.turns.acquire().await?;
         let name = json::name(&workload).to_owned();
         driver.with(|all| all.entry(name).or_default().created = Some(Instant::now()));
         driver.creations.fetch_add(1, Ordering::Relaxed);
@@ -222,7 +230,8 @@ impl Driver {
     }
 }
 
-fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+/// A condition from now on.
+pub fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
     let now = clock::text(clock::now());
     json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now})
 }

@@ -58,13 +58,10 @@ pub async fn run(
     if failed > 0 { bail!("{}: {failed} turns were not measured", w.name) } else { Ok(()) }
 }
 
-/// The same command with leader election, and without a port that a second replica would want, too.
+/// The same command with leader election.
 fn elected(scheduler: &Controller) -> Controller {
     let mut scheduler = scheduler.clone();
     scheduler.command.retain(|word| !word.starts_with("--leader-elect="));
-    if scheduler.name == super::OWN {
-        scheduler.command.push("--metrics-bind-address=0".into());
-    }
     scheduler
 }
 

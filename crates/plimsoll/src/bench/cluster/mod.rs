@@ -4,6 +4,9 @@
 //! The client, etcd, kube-apiserver and the controller share this machine, as they do in Kueue's own test. Each turn has
 //! a new API server. Writes are counted by the API server itself; what this client wrote is taken off.
 
+mod actor;
+mod admit;
+mod answerer;
 mod binder;
 mod bound;
 mod drive;
@@ -18,16 +21,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use plimsoll_api::json;
-use plimsoll_runtime::api::{Api, CLUSTER_QUEUES, PatchKind, Resource, WORKLOADS};
-use serde_json::Value;
+use plimsoll_runtime::api::{Api, Resource, WORKLOADS};
 
-use self::drive::Outcome;
 use self::writes::Writes;
 use super::admission::shape::Shape;
 use super::client::Target;
 use super::placement::workload::Workload;
-use super::process::{Controller, Running, Usage};
+use super::process::Controller;
 use super::report::{self, Row};
 use super::upstream::Upstream;
 use crate::cli;
@@ -82,16 +82,7 @@ async fn measure(args: cli::BenchCluster) -> anyhow::Result<()> {
     }
     for mut shape in shapes {
         shape.scale(args.scale);
-        let mut turns: Vec<Vec<Turn>> = controllers.iter().map(|_| Vec::new()).collect();
-        for round in 0..args.rounds {
-            for (controller, turns) in controllers.iter().zip(&mut turns) {
-                let what = format!("{} {} {}/{}", shape.name, controller.name, round + 1, args.rounds);
-                let turn = turn(&shape, controller, &assets, &args, &what).await.context(what.clone())?;
-                turn.rows(&shape, &what).iter().for_each(|row| report::row(row, args.output));
-                turns.push(turn);
-            }
-        }
-        compare(&shape, &controllers, &turns, args.output);
+        admit::run(&args, &shape, &controllers, &assets).await?;
     }
     if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("; ")) }
 }
@@ -118,7 +109,9 @@ fn kueue(assets: &Path) -> Option<Controller> {
 
 /// This program in the role that is measured; without `--qps` without a limit of requests.
 fn own(args: &cli::BenchCluster, role: &str) -> anyhow::Result<Controller> {
-    let mut words = vec!["run".to_owned(), role.to_owned(), "--kubeconfig".into(), "{kubeconfig}".into()];
+    // Without a port that another one on this machine would want, too.
+    let words = ["run", role, "--kubeconfig", "{kubeconfig}", "--metrics-bind-address=0"];
+    let mut words = words.map(str::to_owned).to_vec();
     if let Some(qps) = args.qps {
         let file = parent(args).join(format!("plimsoll-bench-{}.yaml", std::process::id()));
         let text = format!(
@@ -183,51 +176,6 @@ impl Server {
     }
 }
 
-/// What one turn of one controller came to.
-struct Turn {
-    outcome: Outcome,
-    /// Of the controller.
-    used: Usage,
-    /// Of kube-apiserver and etcd.
-    server: Usage,
-    writes: Writes,
-    /// From the last end to statuses of queues that say so.
-    settled: Duration,
-    /// From SIGTERM to the end.
-    stopped: Duration,
-}
-
-async fn turn(
-    shape: &Shape,
-    controller: &Controller,
-    assets: &Path,
-    args: &cli::BenchCluster,
-    what: &str,
-) -> anyhow::Result<Turn> {
-    let server = Server::start(assets, args).await?;
-    let (upstream, target, api) = (&server.upstream, &server.target, server.api.clone());
-    install(&api, shape).await?;
-    let mut running = controller.start(&upstream.kubeconfig, &server.log())?;
-    active(&api, shape.queues(), &mut running).await?;
-    let before = Writes::read(&api.get_text("/metrics").await?);
-    let (used_before, server_before) = (running.usage(), upstream.usage());
-    let bar = super::load::bar(args.quiet, shape.workloads(), what);
-    let outcome = drive::play(shape, (&api, target, NAMESPACE), &mut running, args.timeout, &bar).await?;
-    bar.finish_and_clear();
-    let settled = settled(&api, &mut running).await?;
-    let after = quiet(&api).await?;
-    let (used, server) = (running.usage(), upstream.usage());
-    let stopped = running.stop().await?;
-    Ok(Turn {
-        writes: after.since(&before, &outcome.own),
-        used: Usage { cpu: used.cpu - used_before.cpu, ..used },
-        server: Usage { cpu: server.cpu - server_before.cpu, ..server },
-        outcome,
-        settled,
-        stopped,
-    })
-}
-
 /// Creates Kueue's definitions, and waits until they are served.
 pub async fn define(api: &Api) -> anyhow::Result<()> {
     const DEFINITIONS: Resource = Resource {
@@ -248,59 +196,6 @@ pub async fn define(api: &Api) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates the definitions and everything but workloads.
-async fn install(api: &Api, shape: &Shape) -> anyhow::Result<()> {
-    define(api).await?;
-    for (resource, object) in objects::setup(shape, NAMESPACE) {
-        api.create(resource, &object).await.with_context(|| format!("creating {}", json::name(&object)))?;
-        if object.get("status").is_some() {
-            let status = serde_json::json!({"status": object["status"]});
-            api.patch(resource, "", json::name(&object), "status", PatchKind::Merge, &status).await?;
-        }
-    }
-    Ok(())
-}
-
-async fn cluster_queues(api: &Api) -> anyhow::Result<Vec<Value>> {
-    let list = api.get_path(&CLUSTER_QUEUES.collection("")).await?;
-    Ok(json::list(&list, &["items"]).to_vec())
-}
-
-async fn active(api: &Api, count: usize, running: &mut Running) -> anyhow::Result<()> {
-    let began = Instant::now();
-    loop {
-        let is = |q: &&Value| json::condition(q, "Active").is_some_and(|c| c["status"] == "True");
-        if cluster_queues(api).await?.iter().filter(is).count() == count {
-            return Ok(());
-        }
-        running.check()?;
-        if began.elapsed() > PATIENCE {
-            bail!("the controller does not make {count} ClusterQueues active");
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
-/// Waits until the statuses of queues say that nothing waits and nothing runs.
-async fn settled(api: &Api, running: &mut Running) -> anyhow::Result<Duration> {
-    let began = Instant::now();
-    loop {
-        let left = |q: &Value| {
-            let count = |field: &str| q["status"][field].as_i64().unwrap_or_default();
-            count("pendingWorkloads") + count("reservingWorkloads")
-        };
-        let left: i64 = cluster_queues(api).await?.iter().map(left).sum();
-        if left == 0 {
-            return Ok(began.elapsed());
-        }
-        running.check()?;
-        if began.elapsed() > PATIENCE {
-            bail!("statuses of ClusterQueues still count {left} workloads after the end");
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
 /// Waits until no more writes come, such as events that were put off, and gives all.
 async fn quiet(api: &Api) -> anyhow::Result<Writes> {
     let began = Instant::now();
@@ -314,52 +209,6 @@ async fn quiet(api: &Api) -> anyhow::Result<Writes> {
             return Ok(now);
         }
         last = now;
-    }
-}
-
-impl Turn {
-    fn rows(&self, shape: &Shape, what: &str) -> Vec<Row> {
-        let o = &self.outcome;
-        let per = |n: u64| n as f64 / shape.workloads().max(1) as f64;
-        let of = |names: &'static [&'static str]| {
-            move |w: &str| names.iter().any(|n| w.split('/').next() == Some(n))
-        };
-        let writes = |names| per(self.writes.sum(of(names)));
-        let mut rows = vec![
-            Row::less(format!("{what}: wall"), o.elapsed.as_secs_f64(), "s", None)
-                .with("created", o.created.as_secs_f64())
-                .with("evictions", o.evictions as f64)
-                .with("settled", self.settled.as_secs_f64())
-                .with("stopped", self.stopped.as_secs_f64()),
-            Row::less(format!("{what}: writes per workload"), per(self.writes.sum(|_| true)), "", None)
-                .with("workloads", writes(&["workloads"]))
-                .with("queues", writes(&["clusterqueues", "localqueues", "cohorts"]))
-                .with("events", writes(&["events"])),
-            Row::less(format!("{what}: CPU of the controller"), self.used.cpu, "s", None)
-                .with("memoryMiB", self.used.memory)
-                .with("server", self.server.cpu),
-        ];
-        for (class, waits) in shape.by_class(&o.waits) {
-            let at = |q: f64| waits.get(((waits.len() as f64 - 1.0) * q).round() as usize).copied();
-            let average = waits.iter().sum::<f64>() / waits.len().max(1) as f64;
-            let row = Row::less(format!("{what}: to admission, {class}"), average, "s", None);
-            rows.push(row.with("p50", at(0.5).unwrap_or(0.0)).with("p99", at(0.99).unwrap_or(0.0)));
-        }
-        rows.iter_mut().for_each(|r| r.case.clone_from(&shape.name));
-        rows
-    }
-}
-
-/// Wall times of each other controller over those of this program, turn by turn.
-fn compare(shape: &Shape, controllers: &[Controller], turns: &[Vec<Turn>], output: cli::Output) {
-    let all = || controllers.iter().zip(turns);
-    let Some((_, own)) = all().find(|(c, _)| c.name == OWN) else { return };
-    for (peer, theirs) in all().filter(|(c, _)| c.name != OWN) {
-        let seconds = |t: &Turn| t.outcome.elapsed.as_secs_f64().max(1e-9);
-        let times = own.iter().zip(theirs).map(|(a, b)| seconds(b) / seconds(a)).collect();
-        if let Some(row) = ratios(&shape.name, &peer.name, times) {
-            report::row(&row, output);
-        }
     }
 }
 

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use plimsoll_api::json;
-use plimsoll_runtime::api::{Api, NODES, PODS};
+use plimsoll_runtime::api::{Api, EVENTS, NODES, PODS};
 
-use super::binder::{self, Binder};
-use super::bound::{Actor, Bound};
+use super::actor::Actor;
+use super::binder;
+use super::bound::Bound;
 use super::writes::Writes;
 use super::{Server, make, quiet};
 use crate::bench::load;
@@ -35,6 +36,8 @@ struct Turn {
     servers: [Usage; 2],
     /// Writes other than those of the benchmark's client.
     writes: u64,
+    /// Events that were written until the last binding was seen.
+    events: u64,
 }
 
 impl Turn {
@@ -73,6 +76,7 @@ impl Turn {
         let [etcd, apiserver] = self.servers;
         let row = row
             .with("writesPerPod", self.writes as f64 / pods)
+            .with("eventsByThen", self.events as f64)
             .with("cpu", self.used.cpu)
             .with("memoryMiB", self.used.memory)
             .with("apiserverCpu", apiserver.cpu)
@@ -172,6 +176,12 @@ impl Before {
         Ok(Self { writes, used: used(actor), servers: server.upstream.usages() })
     }
 
+    /// Events that were written since.
+    async fn events(&self, server: &Server) -> anyhow::Result<u64> {
+        let now = Writes::read(&server.api.get_text("/metrics").await?);
+        Ok(now.since(&self.writes, &Writes::default()).sum(|what| what == EVENTS.plural))
+    }
+
     /// What came since, when no more comes.
     async fn since(
         self,
@@ -189,10 +199,7 @@ impl Before {
 }
 
 fn used(actor: Option<&Actor>) -> Usage {
-    match actor {
-        Some(Actor::Scheduler(running)) => running.usage(),
-        _ => Usage::default(),
-    }
+    actor.map(Actor::usage).unwrap_or_default()
 }
 
 /// Pods that are there before the scheduler starts.
@@ -222,16 +229,19 @@ async fn waiting(
         }
         Some(scheduler) => {
             let running = scheduler.start(&server.upstream.kubeconfig, &server.log())?;
-            let mut actor = Actor::Scheduler(running);
+            let mut actor = Actor::Controller(running);
             bound.until((0, w.pods.fitting()), &mut actor, args.timeout, bar).await?;
             Some(actor)
         }
     };
+    let events = before.events(server).await?;
     let elapsed = bound.last(0).context("nothing was bound")?.duration_since(began);
     let latencies = bound.latencies(0, &vec![began; count]);
     let (used, servers, writes) = before.since(server, actor.as_ref(), &Writes::default()).await?;
-    stop(actor).await?;
-    Ok(Turn { bound: w.pods.fitting(), elapsed, latencies, used, servers, writes })
+    if let Some(actor) = actor {
+        actor.stop().await?;
+    }
+    Ok(Turn { bound: w.pods.fitting(), elapsed, latencies, used, servers, writes, events })
 }
 
 /// Pods that are created while the scheduler runs.
@@ -248,8 +258,8 @@ async fn coming(
     let sizes: Vec<usize> = std::iter::once(&w.pods).chain(&w.init).map(|p| p.count).chain([1]).collect();
     let mut bound = Bound::start(api, target, &sizes).await?;
     let mut actor = match scheduler {
-        None => Actor::Binder(Binder::start(api, target, &w.nodes).await?),
-        Some(scheduler) => Actor::Scheduler(scheduler.start(&server.upstream.kubeconfig, &server.log())?),
+        None => Actor::Limit(binder::start(api, target, &w.nodes).await?),
+        Some(scheduler) => Actor::Controller(scheduler.start(&server.upstream.kubeconfig, &server.log())?),
     };
     let first = Pods::plain(1);
     for (set, pods) in w.init.iter().enumerate().map(|(i, p)| (i + 1, p)).chain([(probe, &first)]) {
@@ -280,20 +290,14 @@ async fn coming(
             bail!("the churn ended");
         }
     };
+    let events = before.events(server).await?;
     let elapsed = bound.last(0).context("nothing was bound")?.duration_since(began);
     let mut own = own.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     own.add(PODS.plural, w.pods.count as u64);
     let (used, servers, writes) = before.since(server, Some(&actor), &own).await?;
     let latencies = bound.latencies(0, &created);
-    stop(Some(actor)).await?;
-    Ok(Turn { bound: w.pods.fitting(), elapsed, latencies, used, servers, writes })
-}
-
-async fn stop(actor: Option<Actor>) -> anyhow::Result<()> {
-    if let Some(Actor::Scheduler(running)) = actor {
-        running.stop().await?;
-    }
-    Ok(())
+    actor.stop().await?;
+    Ok(Turn { bound: w.pods.fitting(), elapsed, latencies, used, servers, writes, events })
 }
 
 /// kube-scheduler in the directory of etcd and kube-apiserver, without limits of its own and alone.
