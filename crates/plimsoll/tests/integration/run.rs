@@ -124,7 +124,7 @@ async fn webhooks_are_served_registered_and_asked() {
         ("validatingwebhookconfigurations", VALIDATING, TARGETS.len()),
     ] {
         let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}/{name}");
-        let configuration = up.api.get_path(&path).await.unwrap();
+        let configuration = up.until(name, async |up| up.api.get_path(&path).await.ok()).await;
         let webhooks = json::list(&configuration, &["webhooks"]);
         assert_eq!(webhooks.len(), count);
         for webhook in webhooks {
