@@ -181,16 +181,18 @@ pub(crate) struct Timers {
     pub(crate) requeue_inadmissible: BTreeSet<(Time, ClusterQueueId)>,
     /// Workloads whose reason to wait is to be written.
     pub(crate) explain: BTreeSet<(Time, WorkloadId)>,
+    /// Whether these wait until they are let go, however late that is.
+    pub(crate) explanations_held: bool,
 }
 
 impl Timers {
-    /// The earliest of all.
+    /// The earliest of all that are not held.
     pub(crate) fn next(&self) -> Option<Time> {
         let firsts = [
             self.workloads.first().map(|(t, _)| *t),
             self.samples.first().map(|(t, _)| *t),
             self.requeue_inadmissible.first().map(|(t, _)| *t),
-            self.explain.first().map(|(t, _)| *t),
+            self.explain.first().filter(|_| !self.explanations_held).map(|(t, _)| *t),
         ];
         firsts.into_iter().flatten().min()
     }
