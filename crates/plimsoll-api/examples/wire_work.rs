@@ -11,7 +11,7 @@ use std::sync::Arc;
 use plimsoll_api::execution::{self, Step};
 use plimsoll_api::request::Request;
 use plimsoll_api::watch::Meta;
-use plimsoll_api::{convert, kueue, protobuf};
+use plimsoll_api::{convert, kueue, object, protobuf};
 use plimsoll_engine::{Action, Event};
 use plimsoll_queueing::{
     Action as QueueAction, Admission, Condition, KubernetesEvent, PodSetAssignment, WorkloadKey,
@@ -84,7 +84,7 @@ fn admission(i: usize) -> WorkloadUpdate {
 /// Carries out an action that takes one request; `answer` makes the response from the body that was sent.
 fn carry_out(action: Action, seen: Option<Arc<Value>>, answer: impl Fn(&Value) -> Value) -> Vec<Event> {
     let Ok(Step::Send(request, then)) = execution::begin(action, seen, Time(0)) else { panic!("no request") };
-    let (Request::CreateSubresource { body, .. } | Request::Patch { body, .. }) = &request else {
+    let (Request::CreateSubresource { body, .. } | Request::Patch { body, .. }) = &*request else {
         panic!("{request:?}")
     };
     assert!(!serde_json::to_vec(body).unwrap().is_empty());
@@ -117,7 +117,7 @@ fn run(what: &str, number: usize) -> usize {
             let text = workload(0).to_string();
             (0..number)
                 .filter(|_| {
-                    let object: Value = serde_json::from_str(&text).unwrap();
+                    let object = object::parse(text.as_bytes()).unwrap();
                     kueue::upsert_event(&object).unwrap().is_some()
                 })
                 .count()

@@ -133,6 +133,8 @@ struct Queue {
 struct Ready {
     decide: VecDeque<Lane>,
     explain: VecDeque<Lane>,
+    /// How many entries of `explain` stand.
+    explanations: usize,
     turn: u32,
 }
 
@@ -193,6 +195,7 @@ impl Lanes {
                 let Some(lane) = list.pop_front() else { break };
                 let Some(queue) = self.queues.get_mut(&lane).filter(|q| q.listed == kind) else { continue };
                 queue.listed = Listed::No;
+                ready.explanations -= usize::from(kind == Listed::Explains);
                 if let Some(action) = queue.waiting.pop_front() {
                     queue.busy = true;
                     return Some((lane, action));
@@ -228,6 +231,11 @@ impl Lanes {
         first(&self.queues, &mut self.ready[group as usize].explain, Listed::Explains)
     }
 
+    /// How many objects have only explanations that may begin, of a group.
+    pub fn explanations(&self, group: Group) -> usize {
+        self.ready[group as usize].explanations
+    }
+
     /// Puts a lane where its next write belongs.
     fn list(&mut self, lane: Lane) {
         let Some(queue) = self.queues.get_mut(&lane).filter(|q| !q.busy) else { return };
@@ -236,10 +244,13 @@ impl Lanes {
         }
         // What decides something does not wait for room together with the explanation before it.
         let kind = if queue.waiting.iter().all(explains) { Listed::Explains } else { Listed::Decides };
-        if std::mem::replace(&mut queue.listed, kind) == kind {
+        let before = std::mem::replace(&mut queue.listed, kind);
+        if before == kind {
             return;
         }
         let ready = &mut self.ready[lane.group() as usize];
+        ready.explanations -= usize::from(before == Listed::Explains);
+        ready.explanations += usize::from(kind == Listed::Explains);
         match kind {
             Listed::Decides => ready.decide.push_back(lane),
             _ => ready.explain.push_back(lane),
@@ -378,6 +389,8 @@ mod tests {
                     2 => drop(begin(&mut lanes, &mut under_way)),
                     _ => under_way.pop_front().into_iter().for_each(|lane| lanes.done(lane)),
                 }
+                let explaining = lanes.queues.values().filter(|q| q.listed == Listed::Explains).count();
+                prop_assert_eq!(lanes.explanations(Group::Workloads), explaining);
             }
             loop {
                 let began = begin(&mut lanes, &mut under_way);

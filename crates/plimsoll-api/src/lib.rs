@@ -12,6 +12,7 @@ pub mod json;
 pub mod kueue;
 pub mod lanes;
 mod lean;
+pub mod object;
 pub mod protobuf;
 pub mod quantity;
 pub mod request;

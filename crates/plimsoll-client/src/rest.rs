@@ -11,9 +11,9 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{AsyncBufRead, StreamExt, TryStreamExt};
 use http::{HeaderValue, Method, Request, StatusCode, header};
-use plimsoll_api::protobuf;
 use plimsoll_api::request::{Error, PatchKind};
 use plimsoll_api::resource::Resource;
+use plimsoll_api::{object, protobuf};
 use serde_json::Value;
 
 use crate::limit::Limit;
@@ -91,6 +91,8 @@ pub struct Api {
     limit: Limit,
     /// Whether the next request has its token already.
     prepaid: Option<Arc<AtomicBool>>,
+    /// Whether objects in answers are given with their `managedFields`.
+    managed_fields: bool,
 }
 
 impl std::fmt::Debug for Api {
@@ -124,7 +126,7 @@ pub fn encode(text: &str) -> String {
 impl Api {
     /// Requests through `transport`, writing as `manager`.
     pub fn new(transport: Arc<dyn Transport>, manager: &'static str) -> Self {
-        Self { transport, manager, limit: Limit::default(), prepaid: None }
+        Self { transport, manager, limit: Limit::default(), prepaid: None, managed_fields: true }
     }
 
     /// Requests to a server in this process, writing as `manager`.
@@ -136,6 +138,12 @@ impl Api {
     #[must_use]
     pub fn writing_as(&self, manager: &'static str) -> Self {
         Self { manager, ..self.clone() }
+    }
+
+    /// The same client, which leaves `managedFields` out of the objects that it gives. Those in lists keep theirs.
+    #[must_use]
+    pub fn without_managed_fields(&self) -> Self {
+        Self { managed_fields: false, ..self.clone() }
     }
 
     /// The same client, under a limit.
@@ -180,7 +188,12 @@ impl Api {
     }
 
     async fn ask_value(&self, request: Request<Vec<u8>>) -> Result<Value> {
-        serde_json::from_slice(&self.ask(request).await?).map_err(|e| Error::Malformed(e.to_string()))
+        let answer = self.ask(request).await?;
+        let parsed = match self.managed_fields {
+            true => serde_json::from_slice(&answer),
+            false => object::parse(&answer),
+        };
+        parsed.map_err(|e| Error::Malformed(e.to_string()))
     }
 
     fn reading(&self, path: &str, encoding: Encoding) -> Result<Request<Vec<u8>>> {

@@ -194,7 +194,7 @@ impl<'a> Leader<'a> {
             creation: Time(self.now),
             queue: format!("pool-{}", gang.pool),
             active: true,
-            pod_sets: vec![PodSet { name: "main".into(), count, spec, ..PodSet::default() }],
+            pod_sets: vec![PodSet { name: "main".into(), count, spec, ..PodSet::default() }].into(),
             ..Workload::default()
         };
         self.workload_event(&mut workload);

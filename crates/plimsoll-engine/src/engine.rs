@@ -238,6 +238,13 @@ impl Engine {
         }
     }
 
+    /// Makes no write that says only why a workload waits, or goes on: see [`Queueing::hold_explanations`].
+    pub const fn hold_explanations(&mut self, hold: bool) {
+        if let Some(queueing) = &mut self.queueing {
+            queueing.hold_explanations(hold);
+        }
+    }
+
     /// Handles `events` (drained) and brings conditions and statuses up to date, without deciding anything new: the first
     /// half of [`Engine::step`]. For tests.
     pub fn settle(&mut self, now: Time, events: &mut Vec<Event>, actions: &mut Vec<Action>) {

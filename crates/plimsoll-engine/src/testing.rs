@@ -271,7 +271,7 @@ impl Fixture {
             queue: queue.into(),
             active: true,
             priority,
-            pod_sets,
+            pod_sets: pod_sets.into(),
             ..Default::default()
         };
         self.workloads.insert(name.into(), w);

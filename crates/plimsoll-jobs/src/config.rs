@@ -10,6 +10,7 @@ use plimsoll_state::time::Duration;
 use serde_json::Value;
 
 use crate::custom_kind::CustomKind;
+use crate::key::Key;
 use crate::multikueue::Settings as MultiKueue;
 use crate::pod_view::Identifiers;
 use crate::store::{Kind, ObjectStore};
@@ -160,6 +161,13 @@ impl Config {
             .collect();
         labels.insert(NAME_LABEL.to_owned(), namespace.to_owned());
         self.managed_jobs_namespace_selector.matches(&labels)
+    }
+
+    /// Whether there may be something to do for a key: without retention periods there is nothing to do for workloads that
+    /// have ended.
+    pub fn concerns(&self, key: &Key) -> bool {
+        let retains = self.retain_after_finished.is_some() || self.retain_after_deactivated.is_some();
+        retains || !matches!(key, Key::Retention(..))
     }
 
     /// Whether a job is managed, as far as its own labels say.

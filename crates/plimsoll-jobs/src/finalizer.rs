@@ -13,11 +13,6 @@ use crate::names;
 use crate::plan::{Plan, patch, remove_finalizer};
 use crate::store::{Kind, ObjectStore};
 
-/// The deleted objects of a kind that still exist.
-fn deleting(objects: &ObjectStore, kind: Kind) -> impl Iterator<Item = Arc<Value>> {
-    objects.all(kind).filter(|o| json::deleting(o))
-}
-
 /// The objects that may be released now that `object` has changed or gone.
 pub(crate) fn affected(objects: &ObjectStore, kind: Kind, object: &Value) -> Vec<Key> {
     let name = |o: &Value| json::name(o).to_owned();
@@ -26,21 +21,22 @@ pub(crate) fn affected(objects: &ObjectStore, kind: Kind, object: &Value) -> Vec
             let queue = json::text(object, &["status", "admission", "clusterQueue"]);
             // The workload's last state may no longer name the queue it was in.
             let of_queue = |q: &Arc<Value>| queue.is_empty() || json::name(q) == queue;
-            deleting(objects, Kind::ClusterQueue)
+            objects
+                .terminating(Kind::ClusterQueue)
                 .filter(of_queue)
                 .map(|q| Key::ClusterQueue(name(&q)))
                 .collect()
         }
         Kind::ClusterQueue => {
             let mut keys = vec![Key::ClusterQueue(name(object))];
-            keys.extend(deleting(objects, Kind::Flavor).map(|f| Key::ResourceFlavor(name(&f))));
-            keys.extend(deleting(objects, Kind::AdmissionCheck).map(|c| Key::AdmissionCheck(name(&c))));
+            keys.extend(objects.terminating(Kind::Flavor).map(|f| Key::ResourceFlavor(name(&f))));
+            keys.extend(objects.terminating(Kind::AdmissionCheck).map(|c| Key::AdmissionCheck(name(&c))));
             keys
         }
         Kind::AdmissionCheck => vec![Key::AdmissionCheck(name(object))],
         Kind::Flavor => {
             let mut keys = vec![Key::ResourceFlavor(name(object))];
-            keys.extend(deleting(objects, Kind::Topology).map(|t| Key::TopologyInUse(name(&t))));
+            keys.extend(objects.terminating(Kind::Topology).map(|t| Key::TopologyInUse(name(&t))));
             keys
         }
         Kind::Topology => vec![Key::TopologyInUse(name(object))],

@@ -108,6 +108,7 @@ mod tests {
             objects.put(Kind::Job, job);
             let now = Time::from_seconds(START + seconds);
             let writes = plan("n", "w", Env { objects: &objects, config, now });
+            assert!(writes.is_empty() || config.concerns(&crate::Key::Retention("n".into(), "w".into())));
             let say = |w: &Write| match w {
                 Write::Delete { resource, name, .. } => format!("delete {} {name}", resource.kind),
                 Write::RequeueAfter(pause) => format!("again in {}", pause.as_secs()),

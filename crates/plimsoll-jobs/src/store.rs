@@ -3,6 +3,7 @@
 
 mod declared;
 mod kept;
+mod terminating;
 mod unreachable;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -16,6 +17,7 @@ use serde_json::Value;
 use self::declared::DeclaredKinds;
 pub use self::declared::KnownKind;
 use self::kept::{Kept, Recent};
+use self::terminating::Terminating;
 use self::unreachable::UnreachableNodes;
 use crate::custom_kind::CustomKind;
 use crate::pod_view::{Identifiers, slice_of, workload_of};
@@ -172,6 +174,8 @@ pub struct ObjectStore {
     declared: DeclaredKinds,
     /// Unreachable nodes, and the pods that may be deleted from them.
     unreachable: UnreachableNodes,
+    /// Objects that are being deleted, of kinds of which there are few.
+    terminating: Terminating,
 }
 
 impl ObjectStore {
@@ -186,6 +190,7 @@ impl ObjectStore {
     }
 
     fn unindex(&mut self, kind: Kind, name: &Name, object: &Value) {
+        self.terminating.forget(kind, name);
         match kind {
             Kind::Pod => {
                 let group = self.identifiers.group_of(object).to_owned();
@@ -216,6 +221,7 @@ impl ObjectStore {
     }
 
     fn index(&mut self, kind: Kind, name: &Name, object: &Value) {
+        self.terminating.keep(kind, name, object);
         match kind {
             Kind::Pod => {
                 for (index, of) in [
@@ -273,15 +279,19 @@ impl ObjectStore {
 
     fn keep(&mut self, kind: Kind, name: &Name, object: Arc<Value>) {
         let object = without_managed_fields(object);
+        let mut reindex = true;
         if let Some(old) = self.find(kind, name) {
             if old.revision() > revision(&object) {
                 return;
             }
-            let old = old.object();
-            if is_before_deletion(&object, &old) {
+            let old = old.head();
+            if Arc::ptr_eq(&object, &old) || is_before_deletion(&object, &old) {
                 return;
             }
-            self.unindex(kind, name, &old);
+            reindex = !has_same_keys(kind, &object, &old);
+            if reindex {
+                self.unindex(kind, name, &old);
+            }
             if kind == Kind::WorkloadPriorityClass {
                 let same = json::uid(&old) == json::uid(&object) && old["value"] == object["value"];
                 match same {
@@ -290,11 +300,13 @@ impl ObjectStore {
                 };
             }
         }
-        self.index(kind, name, &object);
+        if reindex {
+            self.index(kind, name, &object);
+        }
         let (kept, unchanged) = self.recent.keep(kind, name, object);
         self.table_mut(kind).objects.insert(name.clone(), kept);
         if let Some((kind, name, change)) = unchanged {
-            kept::pack(self.tables.get_mut(&kind).and_then(|t| t.objects.get_mut(&name)), change);
+            self.recent.pack(self.tables.get_mut(&kind).and_then(|t| t.objects.get_mut(&name)), change);
         }
     }
 
@@ -455,6 +467,12 @@ impl ObjectStore {
 /// Kind and name of an owner.
 fn named(owner: &Value) -> String {
     format!("{}/{}", json::text(owner, &["kind"]), json::text(owner, &["name"]))
+}
+
+/// Whether the indexes find two versions of an object by the same keys.
+fn has_same_keys(kind: Kind, new: &Value, old: &Value) -> bool {
+    kind == Kind::Workload
+        && json::at(new, &["metadata", "ownerReferences"]) == json::at(old, &["metadata", "ownerReferences"])
 }
 
 /// Whether `object` was read before the deletion of `known` was accepted: a deletion is never withdrawn.

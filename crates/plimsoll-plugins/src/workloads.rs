@@ -293,7 +293,7 @@ mod tests {
             key: WorkloadKey { namespace: "ns".to_owned(), name: "w".to_owned() },
             queue: "main".to_owned(),
             priority: 7,
-            pod_sets: vec![pod_set],
+            pod_sets: vec![pod_set].into(),
             ..Workload::default()
         }
     }

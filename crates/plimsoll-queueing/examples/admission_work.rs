@@ -81,7 +81,7 @@ fn workload(
         priority,
         queue: format!("lq-{queue}"),
         active: true,
-        pod_sets: vec![PodSet { name: "main".into(), count: 1, spec, ..PodSet::default() }],
+        pod_sets: vec![PodSet { name: "main".into(), count: 1, spec, ..PodSet::default() }].into(),
         ..Workload::default()
     }
 }

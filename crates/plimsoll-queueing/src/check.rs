@@ -40,6 +40,7 @@ impl Queueing {
                 wl.obj.key
             );
         }
+        self.workloads.check_pod_sets();
         self.check_quota_reservations();
         self.check_dependencies();
         self.check_windows();

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use super::cond;
 use super::conditions::Edit;
 use super::metrics::{Observation, observations_of};
-use super::model::{Workload, WorkloadStatus};
+use super::model::{PodSets, Workload, WorkloadStatus};
 use super::update::{WorkloadUpdate, difference};
 use plimsoll_state::time::Time;
 
@@ -189,9 +189,14 @@ impl EffectiveWorkload {
         Shown { observations, reserved_anew }
     }
 
-    /// Takes what [`EffectiveWorkload::show`] made of the object as shown.
-    pub(crate) fn replace(&mut self, w: Workload) {
-        *self.obj = w;
+    /// Takes what [`EffectiveWorkload::show`] made of the object as shown, and gives the object before.
+    pub(crate) fn replace(&mut self, w: Workload) -> Workload {
+        std::mem::replace(&mut *self.obj, w)
+    }
+
+    /// The podsets, to share with equal ones.
+    pub(crate) fn pod_sets_mut(&mut self) -> &mut PodSets {
+        &mut self.obj.pod_sets
     }
 }
 
@@ -283,7 +288,7 @@ mod tests {
                         let mut shown = server.shown.clone();
                         if shown.version >= wl.version {
                             wl.show(&mut shown);
-                            wl.replace(shown);
+                            drop(wl.replace(shown));
                         }
                     }
                 }
@@ -300,7 +305,7 @@ mod tests {
             }
             let mut shown = server.shown.clone();
             wl.show(&mut shown);
-            wl.replace(shown);
+            drop(wl.replace(shown));
             prop_assert!(!wl.is_unconfirmed());
             prop_assert_eq!(sorted(&wl.status), sorted(&server.shown.status));
         }

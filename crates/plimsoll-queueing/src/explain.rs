@@ -95,6 +95,11 @@ impl Queueing {
         if wl.explanation.next.is_none() || (wl.obj.is_unconfirmed() && waits) {
             return;
         }
+        if self.timers.explanations_held {
+            self.timers.explain.insert((now, id));
+            return;
+        }
+        let Some(wl) = self.wl_mut(id) else { return };
         if let Some(at) = wl.explanation.written_at.map(|t| t.plus(pause)).filter(|at| waits && *at > now) {
             self.timers.explain.insert((at, id));
             return;

@@ -90,7 +90,7 @@ pub use model::{
     Admission, AdmissionCheck, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort,
     Condition, Delayed, Dependency, EvictionCount, FlavorFungibility, FlavorMigration, FlavorPreference,
     FlavorQuotas, LimitRange, LimitRangeItem, LocalQueue, NumericComparison, NumericLabel, Outcome, PodSet,
-    PodSetAssignment, PodSetUpdate, PreemptionCandidates, PreemptionConfig, PreemptionGateState,
+    PodSetAssignment, PodSetUpdate, PodSets, PreemptionCandidates, PreemptionConfig, PreemptionGateState,
     PreemptionPolicy, PreemptionRule, PreemptionRules, PreemptionScope, PreemptionTrigger,
     PriorityClassNames, PriorityComparison, QueueingStrategy, ReclaimablePod, RequeueState, ResourceFlavor,
     ResourceGroup, ResourceQuota, StopPolicy, TargetKind, Topology, TopologyAssignment, TopologyRequest,

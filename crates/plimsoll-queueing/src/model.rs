@@ -1,8 +1,10 @@
 //! Kueue's objects as the engine knows them: parsed, defaulted, without what decides nothing.
 
+mod pod_sets;
 mod preemption_config;
 mod workload;
 
+pub use pod_sets::PodSets;
 pub(crate) use preemption_config::PreemptorKey;
 pub use preemption_config::{
     NumericComparison, NumericLabel, PreemptionCandidates, PreemptionConfig, PreemptionRule, PreemptionScope,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ids::{FlavorId, Map, ResourceId, SchedulingHashId};
-use super::model::{PodSet, PreemptorKey, WorkloadKey};
+use super::model::{PodSet, PodSets, PreemptorKey, WorkloadKey};
 use plimsoll_state::model::{PodSpec, VolumeSource};
 
 /// What one podset asks for or holds.
@@ -116,6 +116,34 @@ impl SchedulingHashes {
     /// How many hashes there are.
     pub(crate) fn len(&self) -> usize {
         self.by_hash.len()
+    }
+}
+
+/// Podsets of workloads, and how many workloads have each: many workloads differ in nothing but their names.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct SharedPodSets(Map<PodSets, u32>);
+
+impl SharedPodSets {
+    /// One more workload has these podsets, and shares them with those that have equal ones.
+    pub(crate) fn share(&mut self, pod_sets: &mut PodSets) {
+        match self.0.get_key_value_mut(pod_sets) {
+            Some((known, count)) => {
+                *count += 1;
+                pod_sets.clone_from(known);
+            }
+            None => {
+                self.0.insert(pod_sets.clone(), 1);
+            }
+        }
+    }
+
+    /// One workload less has these podsets; they are forgotten with the last.
+    pub(crate) fn give_back(&mut self, pod_sets: &PodSets) {
+        let Some(count) = self.0.get_mut(pod_sets) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.0.remove(pod_sets);
+        }
     }
 }
 

@@ -101,6 +101,13 @@ impl Queueing {
         self.held = hold;
     }
 
+    /// Makes no write from now on that says only why a workload waits, or goes on with those that are due. A caller with many
+    /// such writes holds further ones: most would be overtaken by the workload's admission, and a write takes more memory
+    /// than the workload until it is answered.
+    pub const fn hold_explanations(&mut self, hold: bool) {
+        self.timers.explanations_held = hold;
+    }
+
     /// When there is something to do without a new event; a time not after `now` means at once.
     pub fn next_wake(&self) -> Option<Time> {
         let cycle = !self.due.is_empty()
@@ -127,6 +134,9 @@ impl Queueing {
             self.due.everywhere();
         }
         self.end_waits(now);
+        if self.timers.explanations_held {
+            return;
+        }
         // The rest follows in the next step, so that decisions don't wait for it.
         for _ in 0..EXPLAINED_PER_STEP {
             let Some(&(t, id)) = self.timers.explain.first().filter(|(t, _)| *t <= now) else { break };
@@ -463,6 +473,43 @@ mod tests {
             let found = q.inactive_reason(id).unwrap_or_default();
             assert_eq!((found.0, found.1.as_str()), (reason, message), "{checks:?}");
         }
+    }
+
+    /// Ten workloads wait, one of them as the head of its queue.
+    #[test]
+    fn held_explanations_are_made_once_they_are_let_go() {
+        let mut q = Queueing::new(Config { explain_every: Duration::from_seconds(1), ..Config::default() });
+        let now = Time::from_seconds(100);
+        q.handle(now, Event::NamespaceUpsert("n".into(), Default::default()));
+        let flavor = ResourceFlavor { name: "f".into(), ..ResourceFlavor::default() };
+        q.handle(now, Event::ResourceFlavorUpsert(Box::new(flavor)));
+        queue(0, 10, None, false).into_iter().for_each(|event| q.handle(now, event));
+        for i in 0..10 {
+            q.handle(now, Event::WorkloadUpsert(Box::new(workload(i, 0, 0, 11_000))));
+        }
+        let mut explained = Vec::new();
+        q.hold_explanations(true);
+        for seconds in 100..120 {
+            let now = Time::from_seconds(seconds);
+            for _ in 0..10 {
+                q.decide(now, &mut |action| {
+                    assert!(!matches!(action, Action::UpdateWorkload(_)), "{action:?}")
+                });
+            }
+            assert!(q.next_wake().is_none_or(|at| at > now), "nothing to do at {seconds}");
+        }
+        q.hold_explanations(false);
+        let now = Time::from_seconds(120);
+        assert!(q.next_wake().is_some_and(|at| at <= now));
+        for _ in 0..10 {
+            q.decide(now, &mut |action| match action {
+                Action::UpdateWorkload(u) if u.explains() => explained.push(u.key.name),
+                _ => {}
+            });
+        }
+        explained.sort();
+        assert_eq!(explained, (0..10).map(|i| format!("w{i}")).collect::<Vec<_>>());
+        assert!(q.next_wake().is_none_or(|at| at > now));
     }
 
     /// A small workload comes first and a large one of a higher priority after it, while decisions wait to be written.

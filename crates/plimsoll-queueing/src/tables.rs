@@ -9,8 +9,9 @@ use super::cycle::{FailedDryRuns, NodeClaims};
 use super::ids::{ClusterQueueId, FlavorId, LocalQueueId, Map, WorkloadId};
 use super::joint::NodesDecision;
 use super::model::{
-    AdmissionCheck, Cohort, LimitRange, PreemptionConfig, ResourceFlavor, Topology, WorkloadKey,
+    AdmissionCheck, Cohort, LimitRange, PreemptionConfig, ResourceFlavor, Topology, Workload, WorkloadKey,
 };
+use super::pod_sets::SharedPodSets;
 use super::state::WorkloadInfo;
 use plimsoll_state::model::{Resources, StringMap};
 use plimsoll_state::slab::{Id, Slab};
@@ -76,6 +77,7 @@ impl<I: Id, K: Ord, T> NamedTable<I, K, T> {
 pub(crate) struct Workloads {
     rows: Slab<WorkloadId, WorkloadInfo>,
     by_key: Map<WorkloadKey, WorkloadId>,
+    pod_sets: SharedPodSets,
 }
 
 impl Workloads {
@@ -94,7 +96,8 @@ impl Workloads {
     }
 
     /// Adds a workload; its id may have been another one's before.
-    pub(crate) fn insert(&mut self, key: WorkloadKey, row: WorkloadInfo) -> WorkloadId {
+    pub(crate) fn insert(&mut self, key: WorkloadKey, mut row: WorkloadInfo) -> WorkloadId {
+        self.pod_sets.share(row.obj.pod_sets_mut());
         let id = self.rows.insert(row);
         self.by_key.insert(key, id);
         id
@@ -107,7 +110,31 @@ impl Workloads {
 
     /// Removes a workload whose name was forgotten.
     pub(crate) fn remove(&mut self, id: WorkloadId) {
-        self.rows.remove(id);
+        if let Some(row) = self.rows.remove(id) {
+            self.pod_sets.give_back(&row.obj.pod_sets);
+        }
+    }
+
+    /// Replaces the object of a workload by what [`EffectiveWorkload::show`](crate::effective::EffectiveWorkload::show) made of
+    /// it.
+    pub(crate) fn replace(&mut self, id: WorkloadId, mut w: Workload) {
+        let Some(row) = self.rows.get_mut(id) else { return };
+        if row.obj.pod_sets == w.pod_sets {
+            w.pod_sets.clone_from(&row.obj.pod_sets);
+            drop(row.obj.replace(w));
+        } else {
+            self.pod_sets.share(&mut w.pod_sets);
+            self.pod_sets.give_back(&row.obj.replace(w).pod_sets);
+        }
+    }
+
+    /// Panics when podsets are shared by other workloads than there are.
+    pub(crate) fn check_pod_sets(&self) {
+        let mut counts = SharedPodSets::default();
+        for (_, row) in self.rows.iter() {
+            counts.share(&mut row.obj.pod_sets.clone());
+        }
+        assert_eq!(self.pod_sets, counts, "podsets and workloads disagree");
     }
 
     /// All workloads in the order of their ids.
@@ -154,16 +181,18 @@ pub(crate) struct Timers {
     pub(crate) requeue_inadmissible: BTreeSet<(Time, ClusterQueueId)>,
     /// Workloads whose reason to wait is to be written.
     pub(crate) explain: BTreeSet<(Time, WorkloadId)>,
+    /// Whether these wait until they are let go, however late that is.
+    pub(crate) explanations_held: bool,
 }
 
 impl Timers {
-    /// The earliest of all.
+    /// The earliest of all that are not held.
     pub(crate) fn next(&self) -> Option<Time> {
         let firsts = [
             self.workloads.first().map(|(t, _)| *t),
             self.samples.first().map(|(t, _)| *t),
             self.requeue_inadmissible.first().map(|(t, _)| *t),
-            self.explain.first().map(|(t, _)| *t),
+            self.explain.first().filter(|_| !self.explanations_held).map(|(t, _)| *t),
         ];
         firsts.into_iter().flatten().min()
     }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use plimsoll_api::watch::Meta;
 pub use plimsoll_jobs::Kind;
 use plimsoll_jobs::declaration::Declared;
 use plimsoll_jobs::execution::Execution;
@@ -58,7 +59,8 @@ impl Cache {
     }
 
     /// See [`ObjectStore::put`].
-    pub fn put(&self, kind: Kind, object: Value) {
+    pub fn put(&self, kind: Kind, object: impl Into<Arc<Value>>) {
+        let object = object.into();
         self.write(|o| o.put(kind, object));
     }
 
@@ -85,6 +87,11 @@ impl Cache {
     /// See [`ObjectStore::get`].
     pub fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<Value>> {
         self.objects(|o| o.get(kind, namespace, name))
+    }
+
+    /// See [`ObjectStore::same`].
+    pub fn same(&self, kind: Kind, meta: &Meta<'_>) -> Option<Arc<Value>> {
+        self.objects(|o| o.same(kind, meta))
     }
 
     /// See [`ObjectStore::forget`].

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{TryFutureExt, TryStreamExt};
+use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyDataStream, BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -88,12 +89,44 @@ fn service(config: &Config) -> Result<Http, kube::Error> {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .build(connector);
+    let base = Base::of(&config.cluster_url);
     let layers = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
+        .map_request(move |request: Request<Full<Bytes>>| base.prepend(request))
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from);
     Ok(BoxCloneSyncService::new(layers.service(http)))
+}
+
+/// Where the API server is: what comes before the path of each request (kube's `BaseUriLayer`, which parses it again for each).
+#[derive(Clone, Debug)]
+struct Base {
+    scheme: Option<Scheme>,
+    authority: Option<Authority>,
+    /// Without a slash at its end.
+    path: Arc<str>,
+}
+
+impl Base {
+    fn of(url: &Uri) -> Self {
+        let path = url.path().trim_end_matches('/').into();
+        Self { scheme: url.scheme().cloned(), authority: url.authority().cloned(), path }
+    }
+
+    fn prepend<B>(&self, mut request: Request<B>) -> Request<B> {
+        let mut parts = request.uri().clone().into_parts();
+        parts.scheme.clone_from(&self.scheme);
+        parts.authority.clone_from(&self.authority);
+        if !self.path.is_empty() {
+            let rest = parts.path_and_query.as_ref().map_or("", |rest| rest.as_str());
+            parts.path_and_query = PathAndQuery::try_from(format!("{}{rest}", self.path)).ok();
+        }
+        // The parts of two URIs make one. Where the server's has no host, connecting says so.
+        if let Ok(uri) = Uri::from_parts(parts) {
+            *request.uri_mut() = uri;
+        }
+        request
+    }
 }
 
 /// Status and body of an answer.
@@ -183,6 +216,28 @@ mod tests {
     use plimsoll_client::rest::Encoding;
 
     use super::*;
+
+    #[test]
+    fn requests_go_to_the_server_as_with_kubes_layer() {
+        use tower::Layer as _;
+
+        for base in
+            ["https://10.0.0.1:6443", "https://h/", "http://h/k8s/clusters/c/", "http://h:80/p?x=1", "/p"]
+        {
+            let base: Uri = base.parse().unwrap();
+            for path in ["/", "/apis/batch/v1/jobs?watch=1&labelSelector=a%3Db", "/api"] {
+                let request = || Request::get(path).body(()).unwrap();
+                let mut seen = None;
+                let inner = tower::service_fn(|request: Request<()>| {
+                    seen = Some(request.uri().clone());
+                    std::future::ready(Ok::<_, std::convert::Infallible>(()))
+                });
+                let layer = kube::client::middleware::BaseUriLayer::new(base.clone());
+                drop(layer.layer(inner).call(request()));
+                assert_eq!(Some(Base::of(&base).prepend(request()).uri()), seen.as_ref(), "{base} {path}");
+            }
+        }
+    }
 
     /// kube-apiserver encodes errors as objects were asked for.
     #[tokio::test]

@@ -232,6 +232,7 @@ fn run(
         fault::point("engine", "");
         let before = attempts(&engine);
         engine.hold_admissions(flow.is_held());
+        engine.hold_explanations(flow.has_many_explanations());
         let began = Instant::now();
         engine.step(now, &mut gathered.events, &mut actions);
         let took = began.elapsed();

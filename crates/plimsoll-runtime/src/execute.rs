@@ -72,7 +72,8 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
     let mut taken = 0;
     loop {
         begin(&mut lanes, &mut tasks, &context);
-        if context.flow.update(taken, lanes.has_decision(Group::Workloads)) {
+        let explanations = lanes.explanations(Group::Workloads);
+        if context.flow.update(taken, lanes.has_decision(Group::Workloads), explanations) {
             context.inbox.flows();
         }
         let paused = context.health.paused();

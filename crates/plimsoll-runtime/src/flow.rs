@@ -1,10 +1,12 @@
-//! Whether decisions about workloads wait to be written, between the driver, which hands them out, and the executor.
+//! Whether decisions about workloads wait to be written, and how many explanations, between the driver, which hands them out,
+//! and the executor.
 //!
-//! While some wait the engine is held ([`plimsoll_engine::Engine::hold_admissions`]): what it would decide meanwhile could
-//! not be written anyway, and takes quota from a workload of a higher priority that comes before its turn.
+//! While decisions wait the engine is held ([`plimsoll_engine::Engine::hold_admissions`]): what it would decide meanwhile could
+//! not be written anyway, and takes quota from a workload of a higher priority that comes before its turn. While [`MANY`]
+//! explanations wait it makes no further ones ([`plimsoll_engine::Engine::hold_explanations`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use plimsoll_api::lanes::explains;
 use plimsoll_engine::Action;
@@ -20,7 +22,12 @@ struct Shared {
     sent: AtomicU64,
     /// Batches that the executor has taken in, times two, and one if decisions of theirs wait.
     taken: AtomicU64,
+    /// Whether many explanations wait.
+    explains: AtomicBool,
 }
+
+/// So many explanations that wait are enough: more than are under way at once when the API server has nothing else to do.
+const MANY: usize = 256;
 
 impl Flow {
     /// Whether a batch counts: one with a write to a workload that decides something.
@@ -43,12 +50,19 @@ impl Flow {
         taken & 1 == 1 || taken >> 1 < self.0.sent.load(Ordering::Acquire)
     }
 
-    /// The executor has taken in so many batches until now, and `waits`: decisions wait. Returns whether the engine may have
-    /// to be woken.
-    pub fn update(&self, batches: u64, waits: bool) -> bool {
+    /// Whether many explanations wait.
+    pub fn has_many_explanations(&self) -> bool {
+        self.0.explains.load(Ordering::Acquire)
+    }
+
+    /// The executor has taken in so many batches until now, and `waits`: decisions wait; so do so many `explanations`. Returns
+    /// whether the engine may have to be woken.
+    pub fn update(&self, batches: u64, waits: bool, explanations: usize) -> bool {
         let now = batches << 1 | u64::from(waits);
         let before = self.0.taken.swap(now, Ordering::AcqRel);
-        before != now && !waits
+        let many = explanations >= MANY;
+        let had_many = self.0.explains.swap(many, Ordering::AcqRel);
+        (before != now && !waits) || (had_many && !many)
     }
 }
 
@@ -64,11 +78,20 @@ mod tests {
         assert!(!flow.is_held());
         flow.send();
         assert!(flow.is_held(), "on its way");
-        assert!(!flow.update(1, true) && flow.is_held(), "waits");
+        assert!(!flow.update(1, true, 0) && flow.is_held(), "waits");
         flow.send();
-        assert!(flow.update(1, false) && flow.is_held(), "the next one is on its way");
-        assert!(flow.update(2, false) && !flow.is_held());
-        assert!(!flow.update(2, false), "nothing new");
+        assert!(flow.update(1, false, 0) && flow.is_held(), "the next one is on its way");
+        assert!(flow.update(2, false, 0) && !flow.is_held());
+        assert!(!flow.update(2, false, 0), "nothing new");
+    }
+
+    #[test]
+    fn explanations_are_held_while_many_wait() {
+        let flow = Flow::default();
+        assert!(!flow.update(0, false, MANY - 1) && !flow.has_many_explanations());
+        assert!(!flow.update(0, true, MANY) && flow.has_many_explanations());
+        assert!(flow.update(0, true, MANY - 1) && !flow.has_many_explanations(), "the engine is woken");
+        assert!(!flow.update(0, true, 0), "nothing new");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_api::convert::ConvertError;
-use plimsoll_api::json;
 use plimsoll_api::watch::Meta;
+use plimsoll_api::{json, object};
 use plimsoll_client::discovery::Groups;
 use plimsoll_client::health::Health;
 use plimsoll_client::reflector::{Delta, Memory, Reflector};
@@ -237,19 +237,16 @@ impl Sinks {
     }
 
     fn queueing(&self, resource: Resource, meta: &Meta<'_>, bytes: &[u8]) {
-        let mut object: Value = match serde_json::from_slice(bytes) {
+        let kind = self.cache.kind_of(resource);
+        let object = match self.object(resource, kind, meta, bytes) {
             Ok(object) => object,
             Err(e) => return left_out(resource, meta, &e),
         };
-        // Items of lists come without kind and version.
-        json::set(&mut object, &["apiVersion"], resource.api_version.into());
-        json::set(&mut object, &["kind"], resource.kind.into());
         let event = self.event_of(&object);
         // The cache first: the engine's answer and the enqueued keys read it.
-        let kind = self.cache.kind_of(resource);
         let mut turn = self.turn();
         if let Some(kind) = kind {
-            self.cache.put(kind, object.clone());
+            self.cache.put(kind, Arc::clone(&object));
         }
         match (event, &mut turn) {
             (Ok(Some(event)), Some(turn)) => turn.upsert(event, &object),
@@ -261,6 +258,27 @@ impl Sinks {
         if let Some(kind) = kind {
             self.touched(kind, &object);
         }
+    }
+
+    /// An object that a watch has shown: as the cache has it, where it is the answer to a write of this process, else parsed.
+    fn object(
+        &self,
+        resource: Resource,
+        kind: Option<Kind>,
+        meta: &Meta<'_>,
+        bytes: &[u8],
+    ) -> serde_json::Result<Arc<Value>> {
+        if let Some(known) = kind.and_then(|kind| self.cache.same(kind, meta))
+            && known["apiVersion"] == resource.api_version
+            && known["kind"] == resource.kind
+        {
+            return Ok(known);
+        }
+        let mut object = object::parse(bytes)?;
+        // Items of lists come without kind and version.
+        json::set(&mut object, &["apiVersion"], resource.api_version.into());
+        json::set(&mut object, &["kind"], resource.kind.into());
+        Ok(Arc::new(object))
     }
 
     /// The right to change the cache and to tell the engine, where only a part of the cluster is told.
@@ -304,7 +322,7 @@ impl Sinks {
             }
             affected(kind, object, objects)
         });
-        keys.iter().for_each(|key| self.queue.add(key));
+        self.enqueue(&keys);
     }
 
     /// Queues what a deleted object concerns; `old` is its last seen state.
@@ -315,7 +333,13 @@ impl Sinks {
             }
             affected_by_deletion(kind, uid, old, objects)
         });
-        keys.iter().for_each(|key| self.queue.add(key));
+        self.enqueue(&keys);
+    }
+
+    /// Queues keys, but those for which the configuration has nothing to do.
+    fn enqueue(&self, keys: &[Key]) {
+        let config = self.cache.config();
+        keys.iter().filter(|key| config.concerns(key)).for_each(|key| self.queue.add(key));
     }
 
     fn node(&self, meta: &Meta<'_>, bytes: &[u8]) {
@@ -352,11 +376,11 @@ impl Sinks {
 
     fn pod(&self, meta: &Meta<'_>, bytes: &[u8]) {
         let kueue = self.roles.queueing && mentions_kueue(bytes);
-        let object = kueue.then(|| serde_json::from_slice::<Value>(bytes).ok()).flatten();
+        let object = kueue.then(|| object::parse(bytes).ok()).flatten().map(Arc::new);
         let mut turn = self.turn();
         // The cache first: when the pod is bound, the trace of its workload looks there.
         if let Some(object) = &object {
-            self.cache.put(Kind::Pod, object.clone());
+            self.cache.put(Kind::Pod, Arc::clone(object));
         }
         if self.nodes {
             match plimsoll_api::convert::pod(bytes) {

@@ -4,17 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_api::event::ObjectReference;
-use plimsoll_api::json;
 use plimsoll_client::Supervisor;
 use plimsoll_client::discovery::Groups;
 use plimsoll_client::health::{Health, SILENCE};
 use plimsoll_client::leader_election::Claim;
 use plimsoll_client::reflector::Memory;
-use plimsoll_queueing::cond;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Api, Resource};
-use crate::cache::{Cache, Kind};
+use crate::cache::Cache;
 use crate::event_recorder::{Ended, Recorder};
 use crate::extender::Extenders;
 use crate::jobs::control;
@@ -114,13 +112,8 @@ fn pauses((health, inbox): (&Health, &driver::Inbox), supervisor: &Supervisor, s
 /// Whether a workload has finished, as last seen.
 fn ended(cache: Cache) -> Ended {
     Arc::new(move |about: &ObjectReference| {
-        let workload = (about.kind == api::WORKLOADS.kind)
-            .then(|| cache.get(Kind::Workload, &about.namespace, &about.name))
-            .flatten();
-        workload
-            .as_deref()
-            .and_then(|w| json::condition(w, cond::FINISHED))
-            .is_some_and(|c| json::text(c, &["status"]) == "True")
+        about.kind == api::WORKLOADS.kind
+            && cache.objects(|objects| objects.has_finished(&about.namespace, &about.name))
     })
 }
 
@@ -212,7 +205,7 @@ impl Runtime {
         let whole = engine.scheduler.as_ref().is_some_and(plimsoll_scheduler::Config::reads_objects);
         let driver::Driver { inbox, actions, flow, thread } =
             driver::start(engine, resources.len(), &supervisor)?;
-        let api = api.writing_as("kueue-admission");
+        let api = api.writing_as("kueue-admission").without_managed_fields();
         let throttle = Throttle::default();
         let (recorder, writer) = Recorder::new(api.limited(&settings.events()), throttle.clone());
         let writer = writer.until(ended(cache.clone()));

@@ -31,6 +31,15 @@ use tokio_util::sync::CancellationToken;
 /// Time for the last traces at the end.
 const LAST_EXPORT: std::time::Duration = std::time::Duration::from_secs(2);
 
+/// The variable with which tokio can be told how many threads run its tasks.
+const WORKERS: &str = "TOKIO_WORKER_THREADS";
+
+/// How many threads carry out requests and watches on so many processors: the engine has a thread of its own. A worker more
+/// than there are processors left is woken for each answer, and finds nothing to do.
+const fn beside_the_engine(processors: usize) -> usize {
+    if processors > 2 { processors - 1 } else { 1 }
+}
+
 /// Runs the subcommand that the process's arguments name, and returns what the process exits with. Call it once, from
 /// `main`: it makes the async runtime and takes over logging.
 #[must_use]
@@ -47,7 +56,12 @@ pub fn main() -> ExitCode {
         }
         Err(e) => return fail(&e),
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if matches!(cli.command, cli::Command::Run(_)) && std::env::var_os(WORKERS).is_none() {
+        builder
+            .worker_threads(beside_the_engine(std::thread::available_parallelism().map_or(1, usize::from)));
+    }
+    let runtime = match builder
         .enable_all()
         // Address space, which costs nothing until an object is nested that deep.
         .thread_stack_size(plimsoll_apimachinery::decode::depth::STACK)

@@ -45,7 +45,7 @@ pub type Response = Result<Value, Error>;
 /// What comes next in the execution of an action.
 pub enum Step {
     /// Send this request and continue with its response.
-    Send(Request, Box<dyn FnOnce(Response) -> Step + Send>),
+    Send(Arc<Request>, Box<dyn FnOnce(Response) -> Step + Send>),
     /// Wait this long and continue.
     Wait(Duration, Box<dyn FnOnce() -> Step + Send>),
     /// The action has ended.
@@ -190,32 +190,44 @@ const fn is_doubtful(error: &Error) -> bool {
 }
 
 /// Sends a request once.
-fn send(request: Request, then: impl FnOnce(Response) -> Step + Send + 'static) -> Step {
-    Step::Send(request, Box::new(then))
+fn send(request: impl Into<Arc<Request>>, then: impl FnOnce(Response) -> Step + Send + 'static) -> Step {
+    Step::Send(request.into(), Box::new(then))
 }
 
 /// Sends a request, again after transient failures with growing pauses.
 fn retry(request: Request, then: impl FnOnce(Response) -> Step + Send + 'static) -> Step {
-    Attempts { request, passes: Error::is_transient, left: ATTEMPTS, pause: BACKOFF.0, unsure: false }
-        .begin(Box::new(|response, _| then(response)))
+    Attempts {
+        request: Arc::new(request),
+        passes: Error::is_transient,
+        left: ATTEMPTS,
+        pause: BACKOFF.0,
+        unsure: false,
+    }
+    .begin(Box::new(|response, _| then(response)))
 }
 
 /// [`retry`] for an object that a response has shown to exist: a 404 may come from a proxy.
 fn retry_known(request: Request, then: impl FnOnce(Response) -> Step + Send + 'static) -> Step {
     let passes = |e: &Error| e.is_transient() || e.is_not_found();
-    Attempts { request, passes, left: ATTEMPTS, pause: BACKOFF.0, unsure: false }
+    Attempts { request: Arc::new(request), passes, left: ATTEMPTS, pause: BACKOFF.0, unsure: false }
         .begin(Box::new(|response, _| then(response)))
 }
 
 /// [`retry`] of a write; `then` also learns whether an attempt that failed may have been carried out.
 fn retry_write(request: Request, then: impl FnOnce(Response, bool) -> Step + Send + 'static) -> Step {
-    Attempts { request, passes: Error::is_transient, left: ATTEMPTS, pause: BACKOFF.0, unsure: false }
-        .begin(Box::new(then))
+    Attempts {
+        request: Arc::new(request),
+        passes: Error::is_transient,
+        left: ATTEMPTS,
+        pause: BACKOFF.0,
+        unsure: false,
+    }
+    .begin(Box::new(then))
 }
 
 /// The attempts of a request.
 struct Attempts {
-    request: Request,
+    request: Arc<Request>,
     /// Failures after which it is sent again.
     passes: fn(&Error) -> bool,
     left: u32,
@@ -226,7 +238,7 @@ struct Attempts {
 
 impl Attempts {
     fn begin(self, then: Box<dyn FnOnce(Response, bool) -> Step + Send>) -> Step {
-        send(self.request.clone(), move |response| {
+        send(Arc::clone(&self.request), move |response| {
             let unsure = self.unsure || response.as_ref().is_err_and(Error::may_be_done);
             let error = match response {
                 Err(e) if self.left > 1 && (self.passes)(&e) => e,

@@ -60,14 +60,14 @@ fn write(update: WorkloadUpdate, object: &Value, left: u32, unsure: bool) -> Ste
     if unsure && status.as_object().into_iter().flatten().all(|(k, v)| object["status"][k] == *v) {
         return written(&update, object.clone());
     }
-    let body = json!({
-        "metadata": {"resourceVersion": json::version(object), "uid": update.uid}, "status": &status,
-    });
-    let WorkloadKey { namespace, name } = &update.key;
-    let request = Request::patch(WORKLOADS, namespace, name, "status", PatchKind::Merge, body);
     // The admission is there, whatever becomes of the rest of the update.
     let admitted =
         unsure && update.admission.is_some() && status["admission"] == object["status"]["admission"];
+    let mut body = json!({"metadata": {"resourceVersion": json::version(object), "uid": update.uid}});
+    // In `json!` a value is serialized.
+    body["status"] = status;
+    let WorkloadKey { namespace, name } = &update.key;
+    let request = Request::patch(WORKLOADS, namespace, name, "status", PatchKind::Merge, body);
     retry_write(request, move |response, lost| {
         let unsure = lost || admitted;
         match response {

@@ -260,7 +260,7 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
         metric_labels: Vec::new(),
         active: spec["active"].as_bool().unwrap_or(true),
         max_execution_seconds: int32(spec, "maximumExecutionTimeSeconds"),
-        pod_sets,
+        pod_sets: pod_sets.into(),
         admission_gated_by: text(&meta["annotations"], "kueue.x-k8s.io/admission-gated-by"),
         single_pod: single_pod(meta),
         deleting: deleting(object),

@@ -6,13 +6,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use plimsoll_api::json;
+use plimsoll_api::watch::Meta;
+use plimsoll_api::{json, object};
 use serde_json::Value;
 
-use super::{Kind, Name, revision};
+use super::{Kind, Name, ObjectStore, revision};
 
-/// So many objects that changed last are trees: 25 MiB at most, and more than are read again and again.
+/// So many objects that changed last are trees, and more than are read again and again: 25 MiB of pods and jobs at most.
 const RECENT: usize = 1024;
+/// The same of Workloads, 6 MiB at most: nothing reads many of them again and again, as a group's pods are.
+const RECENT_WORKLOADS: usize = 256;
 
 /// An object in the store.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub(super) struct Text {
     uid: Box<str>,
     revision: u128,
     is_reserving: bool,
+    is_finished: bool,
+    is_deleting: bool,
     json: Box<[u8]>,
 }
 
@@ -49,6 +54,24 @@ impl Kept {
             Self::Tree(object, _) => Arc::clone(object),
             Self::Text(text) => Arc::new(text.object()),
         }
+    }
+
+    /// The object as far as indexes need it, and the comparison of deletions: as text its metadata alone, unless it is being
+    /// deleted.
+    pub(super) fn head(&self) -> Arc<Value> {
+        match self {
+            Self::Text(text) if !text.is_deleting => {
+                object::metadata(&text.json).map_or_else(|| self.object(), Arc::new)
+            }
+            _ => self.object(),
+        }
+    }
+
+    /// The object, if it is a tree of this UID and version.
+    pub(super) fn same(&self, meta: &Meta<'_>) -> Option<Arc<Value>> {
+        let Self::Tree(object, _) = self else { return None };
+        let same = json::uid(object) == meta.uid && json::version(object) == meta.resource_version;
+        (same && !meta.resource_version.is_empty()).then(|| Arc::clone(object))
     }
 
     pub(super) fn uid(&self) -> &str {
@@ -73,16 +96,28 @@ impl Kept {
         }
     }
 
-    fn pack(&mut self, change: u64) {
+    /// Of a Workload: whether it has ended.
+    pub(super) fn is_finished(&self) -> bool {
+        match self {
+            Self::Tree(object, _) => json::is_true(object, "Finished"),
+            Self::Text(text) => text.is_finished,
+        }
+    }
+
+    /// Makes an object text that this change has brought; `scratch` is reused.
+    fn pack(&mut self, change: u64, scratch: &mut Vec<u8>) {
+        scratch.clear();
         if let Self::Tree(object, brought) = self
             && *brought == change
-            && let Ok(json) = serde_json::to_vec(&**object)
+            && serde_json::to_writer(&mut *scratch, &**object).is_ok()
         {
             *self = Self::Text(Box::new(Text {
                 uid: json::uid(object).into(),
                 revision: revision(object),
                 is_reserving: is_reserving(object),
-                json: json.into_boxed_slice(),
+                is_finished: json::is_true(object, "Finished"),
+                is_deleting: json::deleting(object),
+                json: scratch.as_slice().into(),
             }));
         }
     }
@@ -94,16 +129,18 @@ fn is_reserving(object: &Value) -> bool {
 }
 
 /// Whether there may be very many objects of a kind.
-const fn is_numerous(kind: Kind) -> bool {
+pub(super) const fn is_numerous(kind: Kind) -> bool {
     matches!(kind, Kind::Pod | Kind::Job | Kind::Workload | Kind::Custom(_))
 }
 
 /// The objects of numerous kinds that changed last.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    /// The one that changed last is the last; with the number of the change.
-    order: VecDeque<(Kind, Name, u64)>,
+    /// Workloads, and objects of other kinds. The one that changed last is the last; with the number of the change.
+    order: [VecDeque<(Kind, Name, u64)>; 2],
     changes: u64,
+    /// Where objects are written that become text.
+    scratch: Vec<u8>,
 }
 
 impl Recent {
@@ -116,25 +153,43 @@ impl Recent {
         object: Arc<Value>,
     ) -> (Kept, Option<(Kind, Name, u64)>) {
         self.changes += 1;
-        if is_numerous(kind) {
-            self.order.push_back((kind, name.clone(), self.changes));
+        let kept = Kept::Tree(object, self.changes);
+        if !is_numerous(kind) {
+            return (kept, None);
         }
-        let old = if self.order.len() > RECENT { self.order.pop_front() } else { None };
-        (Kept::Tree(object, self.changes), old)
+        let [workloads, others] = &mut self.order;
+        let (order, most) =
+            if kind == Kind::Workload { (workloads, RECENT_WORKLOADS) } else { (others, RECENT) };
+        order.push_back((kind, name.clone(), self.changes));
+        let old = if order.len() > most { order.pop_front() } else { None };
+        (kept, old)
+    }
+
+    /// Makes an object text, unless it has changed again after this change.
+    pub(super) fn pack(&mut self, kept: Option<&mut Kept>, change: u64) {
+        if let Some(kept) = kept {
+            kept.pack(change, &mut self.scratch);
+        }
     }
 }
 
-/// Makes an object text, unless it has changed again after this change.
-pub(super) fn pack(kept: Option<&mut Kept>, change: u64) {
-    if let Some(kept) = kept {
-        kept.pack(change);
+impl ObjectStore {
+    /// The object that a watch has shown in this version, if it is of a kind of which there are many and known as a tree: from
+    /// the response to a write of this process, for example.
+    pub fn same(&self, kind: Kind, meta: &Meta<'_>) -> Option<Arc<Value>> {
+        let name = || (meta.namespace.clone().into_owned(), meta.name.clone().into_owned());
+        is_numerous(kind).then(|| self.find(kind, &name())?.same(meta)).flatten()
+    }
+
+    /// Whether a workload is known and has ended.
+    pub fn has_finished(&self, namespace: &str, workload: &str) -> bool {
+        self.find(Kind::Workload, &(namespace.to_owned(), workload.to_owned())).is_some_and(Kept::is_finished)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ObjectStore;
     use serde_json::json;
 
     fn workload(i: usize, version: usize, reserving: bool) -> Value {
@@ -148,7 +203,7 @@ mod tests {
     #[test]
     fn what_has_not_changed_for_long_is_text_and_reads_the_same() {
         let mut objects = ObjectStore::default();
-        let many = RECENT + 10;
+        let many = RECENT_WORKLOADS + 10;
         for i in 0..many {
             objects.put(Kind::Workload, workload(i, i + 1, i % 2 == 0));
         }
@@ -179,6 +234,84 @@ mod tests {
         assert_eq!(*gone, workload(4, 5, true));
     }
 
+    /// Indexes follow, and deletions are known, from the metadata alone as from the whole object.
+    #[test]
+    fn what_is_text_is_replaced_as_a_tree_is() {
+        let pod = |i: usize, version: usize, group: &str, deleting: bool| {
+            let mut pod = json!({
+                "metadata": {"namespace": "ns", "name": format!("p{i}"), "uid": format!("u{i}"), "resourceVersion": version.to_string(),
+                             "labels": {crate::pod_view::GROUP: group},
+                             "annotations": {crate::names::SAFE_TO_FORCEFULLY_DELETE: "true"}},
+                "spec": {"nodeName": "n"},
+            });
+            if deleting {
+                pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            pod
+        };
+        let run = |packs: bool| {
+            let mut objects = ObjectStore::default();
+            let pack = |objects: &mut ObjectStore| {
+                for kept in objects.tables.values_mut().flat_map(|t| t.objects.values_mut()).filter(|_| packs)
+                {
+                    if let Kept::Tree(_, change) = *kept {
+                        kept.pack(change, &mut Vec::new());
+                    }
+                }
+            };
+            let mut seen = Vec::new();
+            for (i, version, group, deleting) in [
+                (0, 1, "g", false),
+                (1, 2, "g", true),
+                (0, 3, "h", false),
+                (1, 4, "g", false),
+                (1, 5, "h", true),
+                (0, 6, "h", true),
+                (0, 7, "h", true),
+                (2, 8, "g", false),
+                (2, 9, "g", false),
+            ] {
+                objects.put(Kind::Pod, pod(i, version, group, deleting));
+                let mut workload = workload(i, version, deleting);
+                if group == "h" {
+                    workload["metadata"]["ownerReferences"] =
+                        json!([{"kind": "Job", "name": "h", "uid": "h"}]);
+                }
+                objects.put(Kind::Workload, workload);
+                pack(&mut objects);
+                let groups = ["g", "h"].map(|g| objects.pods_of_group("ns", g));
+                let owned: Vec<_> = ["o0", "o1", "o2", "h"].map(|o| objects.owned_by(o).count()).into();
+                let terminating: Vec<_> =
+                    objects.terminating_pods_on("n").map(|(ns, name)| format!("{ns}/{name}")).collect();
+                seen.push((groups, owned, terminating, objects.all(Kind::Workload).collect::<Vec<_>>()));
+            }
+            seen
+        };
+        assert_eq!(run(true), run(false));
+    }
+
+    #[test]
+    fn a_tree_of_the_same_version_is_known() {
+        let mut objects = ObjectStore::default();
+        objects.refresh(Kind::Workload, workload(0, 7, true));
+        objects.put(Kind::Workload, workload(0, 7, true));
+        objects.put(Kind::Job, workload(0, 7, true));
+        objects.put(Kind::Flavor, workload(0, 7, true));
+        let meta = |uid: &str, version: &str| Meta {
+            namespace: "ns".into(),
+            name: "w0".into(),
+            uid: uid.to_owned().into(),
+            resource_version: version.to_owned().into(),
+        };
+        let same = |kind, uid: &str, version: &str| objects.same(kind, &meta(uid, version)).is_some();
+        assert!(same(Kind::Workload, "u0", "7") && same(Kind::Job, "u0", "7"));
+        assert!(!same(Kind::Workload, "u1", "7") && !same(Kind::Workload, "u0", "8"));
+        assert!(!same(Kind::Flavor, "u0", "7") && !same(Kind::Pod, "u0", "7"));
+        let mut packed = Kept::Tree(Arc::new(workload(0, 7, true)), 1);
+        packed.pack(1, &mut Vec::new());
+        assert_eq!(packed.same(&meta("u0", "7")), None);
+    }
+
     #[test]
     fn an_object_may_be_deep() {
         let mut deep = json!(1);
@@ -187,7 +320,7 @@ mod tests {
         }
         let object = json!({"metadata": {"namespace": "ns", "name": "deep", "uid": "u"}, "spec": deep});
         let mut kept = Kept::Tree(Arc::new(object.clone()), 1);
-        kept.pack(1);
+        kept.pack(1, &mut Vec::new());
         assert!(matches!(kept, Kept::Text(_)));
         assert_eq!(*kept.object(), object);
     }

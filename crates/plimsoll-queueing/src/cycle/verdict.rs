@@ -150,7 +150,7 @@ impl Queueing {
 
     /// Whether nothing but its quota keeps a workload from being admitted.
     fn is_simple_workload(&self, cq: ClusterQueueId, wl: &WorkloadInfo) -> bool {
-        let [pod_set] = &*wl.obj.pod_sets else { return false };
+        let [pod_set] = wl.obj.pod_sets.as_slice() else { return false };
         wl.quota().is_none()
             && wl.failures.hold_off().is_none()
             && wl.invalid().is_none()

@@ -138,7 +138,7 @@ fn claim(source: PodClaimSource) -> PodResourceClaim {
 /// A workload of two pods whose pods have claims from these templates and ask for these resources.
 fn wants(n: usize, templates: &[&str], requests: &[(&str, i64)]) -> Workload {
     let mut w = workload(n, 0, 0, 1);
-    for podset in &mut w.pod_sets {
+    for podset in w.pod_sets.iter_mut() {
         podset.name = "main".into();
         podset.count = 2;
         podset.spec.resource_claims =

@@ -131,7 +131,7 @@ impl Queueing {
         }
         let same_admission = wl.obj.status.admission == w.status.admission;
         wl.set_lq(lq);
-        wl.obj.replace(w);
+        self.workloads.replace(id, w);
         if ruled_otherwise && !pending {
             self.candidates_changed();
         }

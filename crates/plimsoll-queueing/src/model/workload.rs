@@ -1,5 +1,6 @@
 //! Workloads: what they ask for, and their status.
 
+use super::PodSets;
 use plimsoll_state::model::{PodSpec, Resources, StringMap, Toleration, WorkloadKey};
 use plimsoll_state::time::Time;
 
@@ -294,7 +295,7 @@ pub struct Workload {
     /// `spec.maximumExecutionTimeSeconds`.
     pub max_execution_seconds: Option<i32>,
     /// Podsets.
-    pub pod_sets: Vec<PodSet>,
+    pub pod_sets: PodSets,
     /// The annotation `admission-gated-by`, possibly empty.
     pub admission_gated_by: String,
     /// What has to come true before it may be queued.

@@ -68,7 +68,8 @@ pub(super) fn job(name: &str, count: i32, topology: TopologyRequest) -> Workload
             spec: PodSpec { containers: vec![container], ..PodSpec::default() },
             topology: Some(topology),
             ..PodSet::default()
-        }],
+        }]
+        .into(),
         ..Workload::default()
     }
 }

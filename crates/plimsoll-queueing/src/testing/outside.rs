@@ -63,7 +63,8 @@ pub(crate) fn workload(n: usize, queue: usize, priority: i32, amount: i64) -> Wo
             count: 1,
             spec: PodSpec { containers: vec![container], ..PodSpec::default() },
             ..PodSet::default()
-        }],
+        }]
+        .into(),
         ..Workload::default()
     }
 }

@@ -306,7 +306,7 @@ impl Feed {
     fn delta(&self, kind: Kind, resource: Resource, delta: Delta<'_>) {
         match delta {
             Delta::Upsert { meta, bytes } => {
-                let mut object: Value = match serde_json::from_slice(bytes) {
+                let mut object = match plimsoll_api::object::parse(bytes) {
                     Ok(object) => object,
                     Err(e) => {
                         let (namespace, name) = (&*meta.namespace, &*meta.name);

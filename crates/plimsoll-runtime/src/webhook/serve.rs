@@ -97,7 +97,7 @@ pub async fn run(
 fn handle_delta(cache: &Cache, kind: Kind, delta: Delta<'_>) {
     match delta {
         Delta::Upsert { bytes, .. } => {
-            if let Ok(object) = serde_json::from_slice(bytes) {
+            if let Ok(object) = plimsoll_api::object::parse(bytes) {
                 cache.put(kind, object);
             }
         }

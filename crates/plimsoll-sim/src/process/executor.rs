@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use plimsoll_api::execution::{self, Step};
 use plimsoll_api::lanes::{Group, Lane, Lanes};
@@ -161,8 +162,8 @@ impl Process {
         loop {
             step = match step {
                 Step::Send(request, then) => {
-                    let reads = matches!(request, ClientRequest::Get { .. });
-                    if let Some(request) = Request::of_client(request) {
+                    let reads = matches!(*request, ClientRequest::Get { .. });
+                    if let Some(request) = Request::of_client(Arc::unwrap_or_clone(request)) {
                         let decided = write.decided.filter(|_| !reads);
                         return self.send(For::Write(write, then), request, decided, network);
                     }

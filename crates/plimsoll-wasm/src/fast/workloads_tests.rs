@@ -21,7 +21,7 @@ fn workload(namespace: &str, priority_class: &str) -> Workload {
         queue: "main".to_owned(),
         priority: 3,
         priority_class: priority_class.to_owned(),
-        pod_sets: vec![PodSet { name: "main".to_owned(), count: 2, ..PodSet::default() }],
+        pod_sets: vec![PodSet { name: "main".to_owned(), count: 2, ..PodSet::default() }].into(),
         ..Workload::default()
     }
 }

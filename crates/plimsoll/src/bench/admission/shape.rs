@@ -334,7 +334,8 @@ pub fn workload(name: &str, queue: usize, priority: i32, cpu_milli: i64, at: Tim
             count: 1,
             spec: PodSpec { containers: vec![container], ..PodSpec::default() },
             ..PodSet::default()
-        }],
+        }]
+        .into(),
         ..Workload::default()
     }
 }
