@@ -82,7 +82,7 @@ fn a_bookmark_ends_what_a_watch_begins_with() {
     }
     // Versions had moved on between the two.
     assert_eq!(json.len(), proto.len());
-    for (events, version) in [(json, "1353"), (proto, "25868")] {
+    for (events, version) in [(json, "1353"), (proto, "2586")] {
         assert!(events.len() > 2 && events.iter().rev().skip(1).all(|e| e.starts_with('+')), "{events:?}");
         assert_eq!(events.last().map(String::as_str), Some(&*format!("listed {version}")));
     }
