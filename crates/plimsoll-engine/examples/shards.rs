@@ -37,6 +37,8 @@ const POOLS: usize = 20;
 const NODE: i64 = 8_000;
 /// Seconds in which gangs come.
 const ARRIVALS: i64 = 600;
+/// Most events in a step, as in the driver of `plimsoll run`.
+const BATCH: usize = 1024;
 /// Seconds that a gang runs.
 const RUNS: (i64, i64) = (60, 540);
 
@@ -105,9 +107,10 @@ struct Leader<'a> {
     running: HashMap<usize, (Workload, usize)>,
     ends: BinaryHeap<Reverse<(i64, usize)>>,
     version: u64,
-    /// Microseconds that each step took, and of these on a processor.
+    /// Microseconds that each step took, and of these on a processor, with the events and actions of the step and the nodes that it
+    /// looked at.
     steps: Vec<u128>,
-    on_processor: Vec<u64>,
+    on_processor: Vec<(u64, [usize; 3])>,
     admitted: usize,
     bound: usize,
     /// Seconds from creation to the last binding, over all gangs.
@@ -276,10 +279,14 @@ impl<'a> Leader<'a> {
                 self.end(number);
             }
             let mut actions = Vec::new();
+            let mut events: Vec<Event> = self.events.drain(..self.events.len().min(BATCH)).collect();
+            let handed_in = events.len();
             let (before, began) = (on_processor(), Instant::now());
-            self.engine.step(Time(self.now), &mut self.events, &mut actions);
+            self.engine.step(Time(self.now), &mut events, &mut actions);
             self.steps.push(began.elapsed().as_micros());
-            self.on_processor.push(on_processor().saturating_sub(before));
+            let took = on_processor().saturating_sub(before);
+            let looked_at = self.engine.scheduler().map_or(0, |s| s.nodes_looked_at());
+            self.on_processor.push((took, [handed_in, actions.len(), looked_at]));
             actions.into_iter().for_each(|action| self.carry_out(action));
             let wake = self.engine.next_wake();
             if !self.events.is_empty() || wake.is_some_and(|at| at.0 <= self.now) {
@@ -366,9 +373,12 @@ fn play(nodes: usize, shards: usize, skewed: bool, percent: usize) {
     );
     println!("steps: P99 {p99} us, longest {:.1} ms of {}", longest as f64 / 1e3, steps.len());
     on_processor.sort_unstable();
-    let most = on_processor.last().copied().unwrap_or(0) as f64 / 1e3;
-    let all = on_processor.iter().sum::<u64>() as f64 / 1e6;
-    println!("on a processor: {all:.1} s of all engines, longest step {most:.1} ms");
+    let all = on_processor.iter().map(|(took, _)| took).sum::<u64>() as f64 / 1e6;
+    println!("on a processor: {all:.1} s of all engines; the longest steps:");
+    for (took, [events, actions, looked_at]) in on_processor.iter().rev().take(3) {
+        let took = *took as f64 / 1e3;
+        println!("  {took:.1} ms: {events} events, {actions} actions, {looked_at} nodes looked at");
+    }
     println!("start: {:.2} s", starts.iter().copied().fold(0.0, f64::max));
     println!("memory of one process: at most {} MiB, of which the load {before} MiB", memory("VmHWM"));
 }

@@ -171,6 +171,22 @@ impl NodeReservations for Reservations<'_> {
     fn node_version(&self) -> u64 {
         self.0.node_version()
     }
+
+    fn begin_attempt(&mut self) {
+        self.0.begin_attempt();
+    }
+
+    fn attempt_is_put_off(&self) -> bool {
+        self.0.attempt_is_put_off()
+    }
+
+    fn end_attempt(&mut self) -> bool {
+        self.0.end_attempt()
+    }
+
+    fn rank_nodes(&mut self, now: Time, pods: &[(Pod, usize)]) -> bool {
+        self.0.rank_nodes(now, pods)
+    }
 }
 
 /// The engine: queueing and placement over one state.

@@ -7,6 +7,7 @@ mod flavors;
 mod generated_claims;
 mod least_victims;
 mod overtaking;
+mod parts;
 mod preemption;
 mod quota_alone;
 mod shares;

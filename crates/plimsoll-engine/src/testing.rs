@@ -129,6 +129,15 @@ impl Fixture {
         w
     }
 
+    /// Each step looks at so many nodes at most to rank them. Before anything else happens.
+    #[cfg(test)]
+    pub(crate) fn look_at_most(&mut self, looks_per_step: usize) {
+        if let Some(scheduler) = &mut self.config.scheduler {
+            scheduler.looks_per_step = looks_per_step;
+        }
+        self.restart(true);
+    }
+
     /// A cluster autoscaler adds nodes of this flavor.
     pub(crate) fn autoscale(&mut self, flavor: &str) {
         self.autoscale_with(flavor, None);

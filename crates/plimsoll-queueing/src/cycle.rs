@@ -23,6 +23,8 @@ mod overtake;
 mod places;
 mod plan;
 pub(crate) mod preempt;
+mod put_off;
+mod remembered;
 mod reserve;
 mod second;
 mod topology;
@@ -52,6 +54,7 @@ use crate::joint::{NodeReservations, Nodes, NodesDecision};
 use crate::pending::Shortage;
 use crate::simulate::Simulation;
 use crate::tree::{DominantResourceShare, FairShare};
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::time::Time;
 
 /// What decides in a cycle where Kueue has more than one way; chosen once, by the configuration.
@@ -130,10 +133,15 @@ pub(crate) struct Cycle<'a> {
     /// Workloads that were admitted: until there are some every entry that fitted when it was nominated fits beside all
     /// others.
     admitted: usize,
+    /// How many pods they have, for which nodes were looked for.
+    admitted_pods: i64,
     /// Whether a workload was admitted while no other one's pods were awaited; kept with `blockAdmission` only.
     admitted_without_ready_pods: bool,
     /// The first workload that has to wait for them, with `blockAdmission`.
     blocked: Option<WorkloadId>,
+    /// Whether the entry that the cycle came to is put off, and whether none is any more.
+    left_one: bool,
+    leaves_none: bool,
     /// Searches for victims of the present nomination.
     searches: Option<Vec<CachedSearch>>,
     /// [`Head::unreclaimable`] of the present nomination.
@@ -178,8 +186,11 @@ impl<'a> Cycle<'a> {
             replaced: BTreeSet::new(),
             reserved: Vec::new(),
             admitted: 0,
+            admitted_pods: 0,
             admitted_without_ready_pods: false,
             blocked: None,
+            left_one: false,
+            leaves_none: false,
             searches: None,
             unreclaimable: Vec::new(),
             skips: Vec::new(),
@@ -197,15 +208,20 @@ impl<'a> Cycle<'a> {
         let (mut decisions, mut unfinished) = (Vec::new(), Vec::new());
         if !heads.is_empty() || !self.still_inadmissible.is_empty() {
             self.skips = heads.iter().map(|h| (h.cq, 0)).collect();
-            let (entries, left) = self.decide(heads);
-            let left = |q: &ClusterQueueId| left.iter().any(|&i| entries[i].cq == *q);
-            unfinished = queues.iter().copied().filter(left).collect();
+            let Some((entries, left)) = self.decide(heads) else {
+                self.state.end();
+                let nodes =
+                    NodesPlan { failed: self.failed, claims: self.claims, changed: self.nodes_changed };
+                return Plan::put_off(queues, nodes);
+            };
+            unfinished = queues.iter().copied().filter(|q| left.contains(q)).collect();
             decisions = entries.into_iter().map(|e| self.decision(e)).collect();
         }
         self.state.end();
         Plan {
             queues,
             unfinished,
+            put_off: false,
             heads: self.heads,
             still_inadmissible: self.still_inadmissible,
             lowest_priorities: self.lowest_priorities,
@@ -217,22 +233,42 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Decides about heads. Gives the entries, and the indexes of those that it did not come to.
-    fn decide(&mut self, heads: Vec<Head>) -> (Vec<Entry>, Vec<usize>) {
+    /// Decides about heads. Gives the entries, and the ClusterQueues whose heads it did not come to. `None`: too many nodes have to be
+    /// looked at for one step, so the next one tries the same heads.
+    fn decide(&mut self, heads: Vec<Head>) -> Option<(Vec<Entry>, BTreeSet<ClusterQueueId>)> {
         self.find_shares(&heads);
-        self.put_up_claims();
-        let (mut entries, inadmissible) = self.nominate(heads);
+        if !self.put_up_claims() {
+            return None;
+        }
+        let (mut entries, inadmissible) = self.nominate_in_steps(heads)?;
         let mut left: Vec<usize> = self.classical_order(&entries);
         let in_vain = self.in_vain(&entries);
+        let mut put_off = false;
         while !self.may_break_off(&entries, &left)
             && let Some(i) = self.next_entry(&entries, &mut left, &in_vain)
         {
             self.process(&mut entries[i]);
+            if std::mem::take(&mut self.left_one) {
+                left.push(i);
+                put_off = self.may_leave(&entries, &left);
+                if put_off {
+                    break;
+                }
+                left.pop();
+                self.leaves_none = true;
+                self.process(&mut entries[i]);
+            }
         }
         self.drop_found_dry_runs();
         self.take_down_claims();
+        let unfinished = left.iter().map(|&i| entries[i].cq).insert_each();
+        if put_off {
+            // Nothing is known of those left that would have to be explained.
+            left.sort_unstable();
+            left.iter().rev().for_each(|&i| drop(entries.remove(i)));
+        }
         entries.extend(inadmissible);
-        (entries, left)
+        Some((entries, unfinished))
     }
 
     fn decision(&mut self, e: Entry) -> Decision {
@@ -244,15 +280,6 @@ impl<'a> Cycle<'a> {
     /// The number of this cycle among those that looked at a ClusterQueue.
     fn cycle_number(&self, cq: ClusterQueueId) -> i64 {
         self.state.cq(cq).cycles + 1
-    }
-
-    /// Whether enough was decided for one step, and the entries left can as well be looked at in the next cycle: nothing is
-    /// known of them but that they fit, and no entry before them reserves anything but what it gets.
-    fn may_break_off(&self, entries: &[Entry], left: &[usize]) -> bool {
-        self.admitted >= self.state.queues_per_cycle
-            && self.reserved.is_empty()
-            && self.preempted.is_empty()
-            && left.iter().all(|&i| entries[i].fits.is_some())
     }
 
     /// Counts an entry of a ClusterQueue that needed a victim of another entry.
@@ -328,7 +355,7 @@ impl<'a> Cycle<'a> {
         }
         self.state.add_usage(e.cq, e.usage());
         self.state.tas_charge_assignment(e.id, e.assignment.as_ref(), true, 1);
-        self.admitted += 1;
+        self.count_admission(e);
         if e.second.is_none() && self.blocked_by_pods(e) {
             return;
         }

@@ -46,6 +46,14 @@ impl DueCycle {
         self.unfinished = queues;
     }
 
+    /// The last cycle was put off: the next one looks at the same ClusterQueues.
+    pub(crate) fn again(&mut self, queues: Vec<ClusterQueueId>) {
+        if queues.is_empty() {
+            self.everywhere();
+        }
+        self.unfinished = queues;
+    }
+
     /// Something changed that concerns all trees.
     pub(crate) fn everywhere(&mut self) {
         self.everywhere = true;

@@ -135,6 +135,20 @@ pub trait NodeReservations {
 
     /// Changes whenever a node came or changed: a place that was planned on one may be of no use.
     fn node_version(&self) -> u64;
+
+    /// Begins an attempt, which is put off where it would look at more nodes than the step has work left for. What it does from there on
+    /// fails and means nothing. Its caller undoes all of it and tries it again in the next step, which goes on with these nodes.
+    fn begin_attempt(&mut self);
+
+    /// Whether the present attempt is put off.
+    fn attempt_is_put_off(&self) -> bool;
+
+    /// Ends an attempt; whether it is put off. From now on nothing is.
+    fn end_attempt(&mut self) -> bool;
+
+    /// Looks at all nodes for such pods, as far as the step has work left for that, so that plans don't have to. Whether it is done;
+    /// otherwise the next step goes on with it.
+    fn rank_nodes(&mut self, now: Time, pods: &[(Pod, usize)]) -> bool;
 }
 
 /// What is decided of the nodes of a workload that gets its quota.

@@ -11,7 +11,7 @@ use super::dry_runs::DryRun;
 use super::framework::Incoming;
 use super::metrics::Unmetered;
 use super::node_reservations::Placeholder;
-use super::ranked::Rank;
+use super::ranked::{Rank, Wanted};
 use plimsoll_state::cast::index32;
 use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::{self, WorkloadKey};
@@ -70,6 +70,8 @@ impl Scheduler {
         before: Option<DryRunId>,
     ) -> Option<DryRunId> {
         self.set_now(now);
+        // A part of a plan is none.
+        self.ranks.work.may_put_off = false;
         if let Some(before) = before {
             self.lift_dry_run(before);
         }
@@ -223,10 +225,10 @@ impl Scheduler {
             });
             return Some(fits.then_some(node));
         }
-        let how = (index32(profile), Beside::Alone);
-        match self.ranks.best(None, runner, how, &mut self.cluster, &incoming, &mut self.rng) {
+        let wanted = Wanted { profile: index32(profile), beside: Beside::Alone, equal_follow: true };
+        match self.ranks.best(None, runner, wanted, &mut self.cluster, &incoming, &mut self.rng) {
             Rank::Best(node) => Some(Some(node)),
-            Rank::None(_) => Some(None),
+            Rank::None(_) | Rank::PutOff => Some(None),
             Rank::Unknown => None,
         }
     }

@@ -10,7 +10,7 @@ use super::permit::Permitted;
 use super::plugins::preemption::{self, DryRuns};
 use super::post_filter;
 use super::queue::Stage;
-use super::ranked::Rank;
+use super::ranked::{Rank, Wanted};
 use super::record::{FailureReason, RecordCause};
 use super::{Action, Scheduler};
 use plimsoll_state::rng::Rng;
@@ -18,8 +18,6 @@ use plimsoll_state::time::Time;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// Evaluations of nodes after which a step ends, about a hundred nanoseconds each. One decision may take more.
-const EVALUATED_PER_STEP: usize = 1 << 17;
 /// How many nodes of a cluster count as one evaluation when victims are searched, which skips most of them.
 const NODES_PER_DRY_RUN: usize = 4;
 
@@ -35,7 +33,7 @@ pub(super) enum Outcome {
 }
 
 impl Scheduler {
-    /// Decides, with bounded work.
+    /// Decides, with bounded work. Ends a step.
     pub fn decide(&mut self, now: Time, emit: &mut dyn FnMut(Action)) {
         self.set_now(now);
         self.expire_pre_bind();
@@ -54,9 +52,10 @@ impl Scheduler {
         for action in self.outbox.drain(..) {
             emit(action);
         }
-        self.evaluated = 0;
-        for _ in 0..self.config.decisions_per_step {
-            if self.extending.is_some() || self.evaluated > EVALUATED_PER_STEP {
+        for decided in 0..self.config.decisions_per_step {
+            // What was put off comes first in the next step.
+            let work = &self.ranks.work;
+            if self.extending.is_some() || work.put_off || (decided > 0 && work.is_spent()) {
                 break;
             }
             self.sweep();
@@ -69,6 +68,7 @@ impl Scheduler {
                 emit(action);
             }
         }
+        self.ranks.work.end_step(&mut self.cluster);
     }
 
     fn schedule(&mut self, id: PodId) {
@@ -87,12 +87,17 @@ impl Scheduler {
         if self.is_extended(id) {
             return self.extend(id, false);
         }
-        if let Some(outcome) = self.find(id) {
-            self.conclude(id, outcome);
+        self.ranks.work.may_put_off = true;
+        let outcome = self.find(id);
+        let put_off = self.ranks.work.end_attempt();
+        match outcome {
+            Some(outcome) => self.conclude(id, outcome),
+            None if put_off => self.queue.put_back(id),
+            None => {}
         }
     }
 
-    /// Looks for a node, and for victims where there is none.
+    /// Looks for a node, and for victims where there is none. `None`: it is put off, or there is no such pod in the queue.
     pub(super) fn find(&mut self, id: PodId) -> Option<Outcome> {
         let profile = self.queue.get(id)?.profile;
         match self.meter(self.measuring, profile as usize) {
@@ -108,13 +113,14 @@ impl Scheduler {
         let rank = if self.cluster.node_count == 0 || sampled.is_some() {
             Rank::Unknown
         } else {
-            let how = (profile, Beside::All);
-            self.ranks.best(meter.metered(), runner, how, &mut self.cluster, &incoming, &mut self.rng)
+            let wanted = Wanted { profile, beside: Beside::All, equal_follow: false };
+            self.ranks.best(meter.metered(), runner, wanted, &mut self.cluster, &incoming, &mut self.rng)
         };
         let nodes = self.cluster.node_count;
         let mut evaluated = 0;
         let outcome = match rank {
             Rank::Best(node) => Outcome::Placed(node, CycleState::default()),
+            Rank::PutOff => return None,
             Rank::None(ranked) => {
                 evaluated = nodes / NODES_PER_DRY_RUN;
                 let cycle = Cycle::pre_filter(meter, runner, &self.cluster, incoming);
@@ -129,7 +135,7 @@ impl Scheduler {
                 attempt(meter, runner, &mut self.cluster, (incoming, None), &mut self.rng, sampled)
             }
         };
-        self.evaluated += evaluated + std::mem::take(&mut self.ranks.evaluated);
+        self.ranks.work.looked_at += evaluated;
         Some(outcome)
     }
 

@@ -68,7 +68,7 @@ impl Scheduler {
             let found = match only {
                 Some(node) if self.passes_on(id, node, profile).is_some() => Ok(node),
                 Some(_) if !explain => Err(String::new()),
-                _ => self.best_node(id, profile, explain),
+                _ => self.best_node(id, profile, (explain, count > 1)),
             };
             match found {
                 Ok(node) => {

@@ -12,7 +12,7 @@ use super::evaluate;
 use super::framework::{CycleState, Incoming};
 use super::metrics::Unmetered;
 use super::node_reservations::{Claim, ForPodSet, Placeholder};
-use super::ranked::Rank;
+use super::ranked::{Rank, Wanted};
 use plimsoll_state::model::{self, WorkloadKey};
 use plimsoll_state::reservation::{DryRunId, ReservationId, ReservedNode};
 use plimsoll_state::time::{Duration, Time};
@@ -67,20 +67,27 @@ impl Scheduler {
     }
 
     /// The best node for a pod now, without preempting others. `explain`: whether the error says why there is none, which takes
-    /// longer than to find that out.
-    pub(super) fn best_node(&mut self, id: PodId, profile: usize, explain: bool) -> Result<NodeId, String> {
+    /// longer than to find that out. `equal_follow`: whether equal pods come after it.
+    pub(super) fn best_node(
+        &mut self,
+        id: PodId,
+        profile: usize,
+        (explain, equal_follow): (bool, bool),
+    ) -> Result<NodeId, String> {
         if self.cluster.node_count == 0 {
             return Err("no nodes available to schedule pods".into());
         }
         let Some(runner) = self.runners.get(profile) else { return Err("no such profile".into()) };
         let incoming = Incoming::new(&self.cluster, id);
         let index = u32::try_from(profile).unwrap_or(u32::MAX);
-        let how = (index, Beside::All);
-        match self.ranks.best(None, runner, how, &mut self.cluster, &incoming, &mut self.rng) {
+        let wanted = Wanted { profile: index, beside: Beside::All, equal_follow };
+        match self.ranks.best(None, runner, wanted, &mut self.cluster, &incoming, &mut self.rng) {
             Rank::Best(node) => Ok(node),
+            Rank::PutOff => Err(String::new()),
             Rank::None(_) if !explain => Err(String::new()),
             Rank::None(ranked) => Err(evaluate::ranked_fit(&self.cluster, ranked).short()),
             Rank::Unknown => {
+                self.ranks.work.looked_at += self.cluster.node_count;
                 match search(&Unmetered, runner, &mut self.cluster, (incoming, None), &mut self.rng, None) {
                     Search::On(_, node) => Ok(node),
                     Search::Nowhere(_, failure) => Err(failure.fit.short()),

@@ -8,10 +8,12 @@
 mod counting;
 mod entry;
 mod forest;
+mod work;
 
 pub(crate) use entry::Ranked;
 
 use self::entry::Best;
+use self::work::Work;
 use super::cluster::{Beside, Cluster, NodeId, OwnerKind, PodId, ShapeId, SpecId};
 use super::framework::{Incoming, Topology};
 use super::metrics::{Meter, Metered, Point};
@@ -33,6 +35,27 @@ pub(crate) enum Rank<'a> {
     None(&'a mut Ranked),
     /// The pod is not ranked.
     Unknown,
+    /// More nodes have to be looked at than the step has work left for: it is put off.
+    PutOff,
+}
+
+/// What is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub profile: u32,
+    /// As nodes are, or as if all pods of workloads had left. The latter is known only where each node by itself decides.
+    pub beside: Beside,
+    /// Whether equal pods follow, so that ranks are worthwhile for the first one.
+    pub equal_follow: bool,
+}
+
+/// Ranks for a pod.
+enum Found {
+    /// Those of these pods.
+    Whole(Slot, Variant, Box<Ranked>),
+    PutOff,
+    /// None.
+    Unknown,
 }
 
 /// What pods that share ranks have in common.
@@ -50,7 +73,7 @@ type Variant = (u32, Option<(OwnerKind, Sym)>, Beside);
 type Variants = SmallVec<[(Variant, Box<Ranked>); 1]>;
 
 /// Ranks by what pods have in common.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ranks {
     entries: Map<Slot, Variants>,
     count: usize,
@@ -59,16 +82,28 @@ pub(crate) struct Ranks {
     topology: Topology,
     /// How many pods were ranked.
     pub clock: u64,
-    /// Nodes evaluated to make ranks, since this was last taken.
-    pub evaluated: usize,
+    pub work: Work,
     /// For comparison in tests: look at all nodes every time.
     pub off: bool,
 }
 
 impl Ranks {
+    /// No ranks. `most`: nodes that a step looks at to make some.
+    pub fn new(most: usize) -> Self {
+        Self {
+            entries: Map::default(),
+            count: 0,
+            once: Map::default(),
+            topology: Topology::default(),
+            clock: 0,
+            work: Work::new(most),
+            off: false,
+        }
+    }
+
     /// Drops everything that is kept.
     pub fn clear(&mut self, cluster: &mut Cluster) {
-        let Self { entries, count, once, topology, clock: _, evaluated: _, off: _ } = self;
+        let Self { entries, count, once, topology, clock: _, work: _, off: _ } = self;
         cluster.shapes.take_freed_specs();
         cluster.shapes.take_freed_shapes();
         entries.clear();
@@ -76,46 +111,20 @@ impl Ranks {
         (*count, *topology) = (0, Topology::default());
     }
 
-    /// The best node for a pod. `beside`: as nodes are, or as if all pods of workloads had left. The latter is known only where
-    /// each node by itself decides.
+    /// The best node for a pod.
     pub fn best(
         &mut self,
         meter: Option<&Metered>,
         runner: &Runner,
-        (profile, beside): (u32, Beside),
+        wanted: Wanted,
         cluster: &mut Cluster,
         pod: &Incoming,
         rng: &mut Rng,
     ) -> Rank<'_> {
-        self.drop_freed(cluster);
-        if self.off || cluster.pods[pod.id].nominated.is_some() {
-            return Rank::Unknown;
-        }
-        let key = match beside {
-            Beside::All => self.key(runner, profile, cluster, pod),
-            Beside::Alone => Self::key_alone(runner, profile, cluster, pod),
-        };
-        let Some((slot, variant, reach)) = key else { return Rank::Unknown };
-        if reach == Reach::Domains && has_nominees(cluster, pod) {
-            return Rank::Unknown;
-        }
-        let found = self.take(slot, variant);
-        let known = found.is_some();
-        let topology = &mut self.topology;
-        let usable = found.and_then(|mut r| r.repair(meter, runner, cluster, pod, topology).then_some(r));
-        let mut ranked = match usable {
-            Some(ranked) => ranked,
-            None => {
-                if !known && beside == Beside::All && self.once.insert(slot, ()).is_none() {
-                    self.once_bounded();
-                    return Rank::Unknown;
-                }
-                self.evaluated += cluster.node_count;
-                match Ranked::build(meter, runner, cluster, (pod, beside), &mut self.topology) {
-                    Some(new) => Box::new(new),
-                    None => return Rank::Unknown,
-                }
-            }
+        let (slot, variant, mut ranked) = match self.find(meter, runner, wanted, cluster, pod) {
+            Found::Whole(slot, variant, ranked) => (slot, variant, ranked),
+            Found::PutOff => return Rank::PutOff,
+            Found::Unknown => return Rank::Unknown,
         };
         self.make_room(cluster.nodes.bound());
         self.clock += 1;
@@ -139,6 +148,103 @@ impl Ranks {
             (Some(Some(node)), _) => Rank::Best(node),
             _ => Rank::Unknown,
         }
+    }
+
+    /// Makes ranks for a pod, or goes on with it; whether they are whole, or can't be made.
+    pub fn prepare(
+        &mut self,
+        runner: &Runner,
+        wanted: Wanted,
+        cluster: &mut Cluster,
+        pod: &Incoming,
+    ) -> bool {
+        match self.find(None, runner, wanted, cluster, pod) {
+            Found::Whole(slot, variant, ranked) => {
+                self.work.keep(cluster, pod.id);
+                self.put_back(cluster, (slot, variant), ranked);
+                true
+            }
+            Found::Unknown => true,
+            Found::PutOff => false,
+        }
+    }
+
+    fn put_back(&mut self, cluster: &Cluster, (slot, variant): (Slot, Variant), mut ranked: Box<Ranked>) {
+        self.make_room(cluster.nodes.bound());
+        ranked.last_used = self.clock;
+        self.entries.entry(slot).or_default().push((variant, ranked));
+        self.count += 1;
+    }
+
+    /// Takes the ranks for a pod out, brought up to date, or makes them.
+    fn find(
+        &mut self,
+        meter: Option<&Metered>,
+        runner: &Runner,
+        wanted: Wanted,
+        cluster: &mut Cluster,
+        pod: &Incoming,
+    ) -> Found {
+        self.drop_freed(cluster);
+        if self.off || cluster.pods[pod.id].nominated.is_some() {
+            return Found::Unknown;
+        }
+        let key = match wanted.beside {
+            Beside::All => self.key(runner, wanted.profile, cluster, pod),
+            Beside::Alone => Self::key_alone(runner, wanted.profile, cluster, pod),
+        };
+        let Some((slot, variant, reach)) = key else { return Found::Unknown };
+        if reach == Reach::Domains && has_nominees(cluster, pod) {
+            return Found::Unknown;
+        }
+        let found = self.take(slot, variant);
+        let known = found.is_some();
+        let topology = &mut self.topology;
+        let usable = found.and_then(|mut r| r.repair(meter, runner, cluster, pod, topology).then_some(r));
+        match usable {
+            Some(ranked) if ranked.is_whole() => Found::Whole(slot, variant, ranked),
+            begun => self.make(meter, runner, (wanted, known), cluster, pod, (slot, variant), begun),
+        }
+    }
+
+    /// Makes ranks, or goes on with those that were begun. `known`: there were some for such pods.
+    #[cold]
+    #[expect(clippy::too_many_arguments, reason = "what `find` has")]
+    fn make(
+        &mut self,
+        meter: Option<&Metered>,
+        runner: &Runner,
+        (wanted, known): (Wanted, bool),
+        cluster: &mut Cluster,
+        pod: &Incoming,
+        (slot, variant): (Slot, Variant),
+        begun: Option<Box<Ranked>>,
+    ) -> Found {
+        let mut ranked = match begun {
+            Some(ranked) => ranked,
+            None => {
+                // To look at all nodes once is cheaper than to rank them, but can't be done in parts.
+                let once = !wanted.equal_follow && cluster.node_count <= self.work.most;
+                if once && !known && wanted.beside == Beside::All && self.once.insert(slot, ()).is_none() {
+                    self.once_bounded();
+                    return Found::Unknown;
+                }
+                match Ranked::begin(meter, runner, cluster, (pod, wanted.beside)) {
+                    Some(new) => Box::new(new),
+                    None => return Found::Unknown,
+                }
+            }
+        };
+        let how = (&mut self.topology, self.work.left());
+        let Some(work) = ranked.go_on(meter, runner, cluster, pod, how) else { return Found::Unknown };
+        self.work.looked_at += work;
+        if ranked.is_whole() {
+            return Found::Whole(slot, variant, ranked);
+        }
+        self.work.attempt_put_off = true;
+        self.work.keep(cluster, pod.id);
+        self.put_back(cluster, (slot, variant), ranked);
+        Found::PutOff
     }
 
     /// Which ranks the pod uses; `None`: it can't use any.
@@ -239,14 +345,17 @@ impl Ranks {
                     entries.get_mut(&slot).into_iter().flatten().filter(|((_, o, _), _)| *o == owner)
                 {
                     let Some(runner) = runners.get(*profile as usize) else { continue };
+                    // Pods that are nominated are not ranked.
                     if cluster.pods[id].node.is_some()
+                        || cluster.pods[id].nominated.is_some()
                         || (ranked.is_counted() && has_nominees(cluster, &incoming))
                         || !ranked.repair(None, runner, cluster, &incoming, topology)
+                        || !ranked.is_whole()
                     {
                         continue;
                     }
                     let pod = (&incoming, *beside);
-                    if let Some(mut new) = Ranked::build(None, runner, cluster, pod, topology) {
+                    if let Some(mut new) = Ranked::build(runner, cluster, pod, topology) {
                         // Where no pod with affinity is left, pods elsewhere matter no more.
                         let comparable = ranked.is_counted() == new.is_counted();
                         assert!(!comparable || ranked.dump() == new.dump(), "ranks equal those made afresh");
@@ -268,3 +377,6 @@ fn has_nominees(cluster: &Cluster, pod: &Incoming) -> bool {
     };
     cluster.nominees.iter().any(first)
 }
+
+#[cfg(test)]
+mod parts_tests;

@@ -93,7 +93,7 @@ impl Scheduler {
         let mut before = Vec::new();
         let fits = moved.iter().all(|&at| {
             let row = rows[at].1.row;
-            let found = self.profile_of(row).and_then(|p| self.best_node(row, p, false).ok());
+            let found = self.profile_of(row).and_then(|p| self.best_node(row, p, (false, false)).ok());
             found.is_some_and(|node| {
                 self.cluster.place(row, node);
                 before.push((at, std::mem::replace(&mut rows[at].0, node)));

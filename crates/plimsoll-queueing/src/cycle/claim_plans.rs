@@ -24,6 +24,18 @@ pub(super) struct Wanted {
     requests: TasRequests,
 }
 
+impl Wanted {
+    /// The podsets, with their flavors.
+    pub(super) const fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
+    /// Whether topologies name the places.
+    pub(super) fn has_places(&self) -> bool {
+        !self.requests.is_empty()
+    }
+}
+
 impl Cycle<'_> {
     /// The flavors of an assignment, and the pods with what those add.
     pub(super) fn claim_of_assignment(&self, e: &Entry) -> (BTreeSet<FlavorId>, Pods) {

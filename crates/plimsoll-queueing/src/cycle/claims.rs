@@ -210,10 +210,11 @@ impl Cycle<'_> {
         ranks.iter().for_each(|rank| self.put_up_claim(rank, true));
     }
 
-    /// Puts up the claims of workloads that still wait, for a cycle; those made with less capacity are planned anew.
-    pub(super) fn put_up_claims(&mut self) {
+    /// Puts up the claims of workloads that still wait, for a cycle; those made with less capacity are planned anew. Whether that did
+    /// not have to be put off.
+    pub(super) fn put_up_claims(&mut self) -> bool {
         if self.nodes.is_none() || self.claims.is_empty() {
-            return;
+            return true;
         }
         let stale = self.claims.take_stale(&self.state);
         if !stale.is_empty() {
@@ -222,10 +223,44 @@ impl Cycle<'_> {
         for plan in stale {
             self.end_dry_runs(&[plan]);
         }
+        if !self.rank_nodes_of_claims() {
+            return false;
+        }
         let anew = self.claims_reordered();
         let ranks: Vec<ClaimRank> = self.claims.by_rank.keys().cloned().collect();
         for rank in ranks {
             self.put_up_claim(&rank, anew);
+        }
+        true
+    }
+
+    /// Looks at all nodes for the claims that are planned anew, as far as the step has work left; whether that is done.
+    fn rank_nodes_of_claims(&mut self) -> bool {
+        let Some(nodes) = self.nodes.as_mut() else { return true };
+        let version = nodes.capacity_version();
+        let mut anew = self.claims.by_rank.values().filter(|claim| claim.version != version);
+        anew.all(|claim| nodes.rank_nodes(self.now, &claim.pods))
+    }
+
+    /// The same for the claims that are due and new, of entries that wait for nodes.
+    pub(super) fn rank_nodes_for_claims(&mut self, entries: &[Entry]) {
+        let at_once = self.state.config.overtaking == 0;
+        if self.claims.claimants.is_empty() && !at_once {
+            return;
+        }
+        for e in entries.iter().filter(|e| e.awaits_nodes) {
+            let rank = self.claims.rank_of(&self.state, e.id);
+            let claims = rank.and_then(|rank| self.claims.plan_of(&rank)).is_some();
+            if claims || !(at_once || self.may_claim(e.id)) {
+                continue;
+            }
+            // With places in a topology each pod has one node.
+            for wanted in self.claims_wanted(e).iter().filter(|w| !w.has_places()) {
+                let pods = self.pods_on(e.id, wanted.admission(), &Vec::new());
+                if !self.nodes.as_mut().is_none_or(|nodes| nodes.rank_nodes(self.now, &pods)) {
+                    return;
+                }
+            }
         }
     }
 

@@ -24,7 +24,14 @@ impl Queueing {
         let idle = plan.is_idle();
         let NodesPlan { failed, claims, changed } = plan.nodes;
         (self.joint.failed, self.joint.claims) = (failed, claims);
+        if plan.put_off {
+            if changed.claims_dropped {
+                self.requeue_awaiting_nodes();
+            }
+            return self.due.again(plan.queues);
+        }
         self.second.remove_due(now);
+        self.due.unfinished(plan.unfinished);
         if idle {
             return;
         }
@@ -36,7 +43,6 @@ impl Queueing {
             self.due.everywhere();
         }
         plan.queues.iter().for_each(|&cq| self.cq_mut(cq).cycles += 1);
-        self.due.unfinished(plan.unfinished);
         for (cq, lowest) in plan.lowest_priorities {
             self.cq_mut(cq).lowest_held = Some(lowest);
         }

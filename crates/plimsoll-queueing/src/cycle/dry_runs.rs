@@ -10,6 +10,7 @@ use super::Cycle;
 use super::assign::{Assignment, FlavorAssignment, Member, Mode, Refusal, Search};
 use super::claim_order::ClaimRank;
 use super::joint::all_can_be_reserved;
+use super::remembered::Remembered;
 use crate::Queueing;
 use crate::ids::{ClusterQueueId, FlavorId, SchedulingHashId, WorkloadId};
 use crate::pod_sets::looks_at_pods;
@@ -22,20 +23,17 @@ pub(super) type Choice = (usize, i32, Vec<FlavorId>);
 /// A scheduling hash, its choices, and the workload right before that claims nodes.
 pub(super) type Tried = (SchedulingHashId, Vec<Choice>, Option<String>);
 
-/// How many failures are remembered.
-const MOST: usize = 4_096;
-
 /// Dry runs that failed: a workload of the same scheduling hash with the same choices fails, too, until there is more capacity
 /// on a node on which one of its pods could be.
 #[derive(Debug, Default)]
 pub(crate) struct FailedDryRuns {
     /// Of the capacity up to which it fails, and why.
-    messages: BTreeMap<Tried, (u64, Arc<str>)>,
+    messages: Remembered<Tried, (u64, Arc<str>)>,
     /// Searches for victims that failed, with the capacity and the changes up to which they fail, and whether nodes lacked
     /// capacity.
-    searches: BTreeMap<VictimSearch, (u64, u64, bool)>,
+    searches: Remembered<VictimSearch, (u64, u64, bool)>,
     /// Topologies in which no places pass all filters, with the capacity and the changes up to which that is so.
-    refused: BTreeMap<Tried, (u64, u64, Refusal)>,
+    refused: Remembered<Tried, (u64, u64, Refusal)>,
     /// How many searches for victims there were.
     searched: u64,
 }
@@ -48,11 +46,11 @@ impl FailedDryRuns {
         self.refused.clear();
     }
 
-    fn insert(&mut self, tried: Tried, version: u64, message: &str) {
-        if self.messages.len() >= MOST {
-            self.messages.clear();
-        }
-        self.messages.insert(tried, (version, message.into()));
+    /// An attempt has ended.
+    pub(super) fn end_attempt(&mut self, put_off: bool) {
+        self.messages.end_attempt(put_off);
+        self.searches.end_attempt(put_off);
+        self.refused.end_attempt(put_off);
     }
 }
 
@@ -128,12 +126,9 @@ impl Cycle<'_> {
 
     /// A search has failed.
     pub(super) fn remember_failure(&mut self, search: VictimSearch, lacked: bool) {
-        let Some(version) = self.nodes.as_ref().map(|n| n.capacity_version()) else { return };
-        let (changes, failed) = (self.state.joint.changes, &mut self.failed);
-        if failed.searches.len() >= MOST {
-            failed.searches.clear();
-        }
-        failed.searches.insert(search, (version, changes, lacked));
+        let nodes = self.nodes.as_ref().filter(|n| !n.attempt_is_put_off());
+        let Some(version) = nodes.map(|n| n.capacity_version()) else { return };
+        self.failed.searches.insert(search, (version, self.state.joint.changes, lacked));
     }
 
     /// Counts a search.
@@ -203,12 +198,9 @@ impl Cycle<'_> {
 
     /// No places pass.
     pub(super) fn remember_refusal(&mut self, tried: Tried, refusal: &Refusal) {
-        let Some(version) = self.nodes.as_ref().map(|n| n.capacity_version()) else { return };
-        let (changes, failed) = (self.state.joint.changes, &mut self.failed);
-        if failed.refused.len() >= MOST {
-            failed.refused.clear();
-        }
-        failed.refused.insert(tried, (version, changes, refusal.clone()));
+        let nodes = self.nodes.as_ref().filter(|n| !n.attempt_is_put_off());
+        let Some(version) = nodes.map(|n| n.capacity_version()) else { return };
+        self.failed.refused.insert(tried, (version, self.state.joint.changes, refusal.clone()));
     }
 
     /// Why a flavor counts as one without capacity for the podsets of a search, if places in its topology were tried.
@@ -292,6 +284,9 @@ impl Cycle<'_> {
     fn try_nodes(&mut self, s: &Search<'_>, tried: &[FlavorAssignment]) -> Result<Option<DryRunId>, String> {
         let Some(version) = self.nodes.as_ref().map(|n| n.capacity_version()) else { return Ok(None) };
         let Some(wl) = self.state.wl(s.id) else { return Ok(None) };
+        if self.is_put_off() {
+            return Err(String::new());
+        }
         if let Some(text) = self.refusal(s, tried) {
             return Err(text);
         }
@@ -324,7 +319,7 @@ impl Cycle<'_> {
         if let Some((since, message)) = before.filter(|_| alone)
             && !nodes.could_help(since, &pods)
         {
-            self.failed.insert(failed, version, &message);
+            self.failed.messages.insert(failed, (version, Arc::clone(&message)));
             return Err(message.to_string());
         }
         if chosen_by_topology
@@ -339,12 +334,15 @@ impl Cycle<'_> {
         let (run, result) = nodes.dry_run(self.now, &key, &pods);
         if let Err(DryRunFailure { mut message, by_labels }) = result {
             nodes.end(run);
+            if nodes.attempt_is_put_off() {
+                return Err(message);
+            }
             self.dry_runs.by_labels |= by_labels;
             if let Some(claimant) = &self.dry_runs.claimant {
                 message.push_str(&format!(" {claimant} waits for nodes before it."));
             }
             if known && !by_labels {
-                self.failed.insert(failed, version, &message);
+                self.failed.messages.insert(failed, (version, message.as_str().into()));
             }
             return Err(message);
         }

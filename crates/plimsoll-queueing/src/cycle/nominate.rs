@@ -40,6 +40,9 @@ impl Cycle<'_> {
             self.unreclaimable = Vec::new();
             entry.record(found);
             entries.push(entry);
+            if self.is_put_off() {
+                return (entries, inadmissible);
+            }
         }
         self.nominate_beside_victims(&mut entries);
         (entries, inadmissible)
@@ -94,7 +97,8 @@ impl Cycle<'_> {
         let (mut assignment, mut targets) = self.find_quota(id, cq, pins, last);
         assignment.by_labels = self.dry_runs.by_labels;
         let mut overtaken = Vec::new();
-        if let Some(rank) = rank.as_ref().filter(|_| assignment.lacks_nodes() && targets.is_empty()) {
+        let lacks = assignment.lacks_nodes() && targets.is_empty() && !self.is_put_off();
+        if let Some(rank) = rank.as_ref().filter(|_| lacks) {
             overtaken = self.lift_overtaken(id, rank);
         }
         if !overtaken.is_empty() {
@@ -127,7 +131,7 @@ impl Cycle<'_> {
         let assigner = Arc::clone(&self.strategies.flavors);
         let request = AssignmentRequest { id, cq, counts: None, pins, last };
         let mut full = assigner.assign(self, request);
-        if full.mode() == Mode::Fit {
+        if full.mode() == Mode::Fit || self.is_put_off() {
             return (full, Vec::new());
         }
         // A workload that doesn't get another node at once is evicted, and preempts none.

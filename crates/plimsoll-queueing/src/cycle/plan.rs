@@ -19,6 +19,8 @@ pub(super) struct Plan {
     pub(super) queues: Vec<ClusterQueueId>,
     /// Those whose heads it did not come to.
     pub(super) unfinished: Vec<ClusterQueueId>,
+    /// Whether nothing was decided, and the next cycle looks at the same heads.
+    pub(super) put_off: bool,
     /// Heads that leave their queues: each has a decision.
     pub(super) heads: Vec<(WorkloadId, ClusterQueueId)>,
     /// Workloads that are inadmissible for the same reason as before.
@@ -35,6 +37,23 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// The plan of a cycle that the next step goes on with.
+    pub(super) const fn put_off(queues: Vec<ClusterQueueId>, nodes: NodesPlan) -> Self {
+        Self {
+            queues,
+            unfinished: Vec::new(),
+            put_off: true,
+            heads: Vec::new(),
+            still_inadmissible: Vec::new(),
+            lowest_priorities: Vec::new(),
+            decisions: Vec::new(),
+            blocked: None,
+            skips: Vec::new(),
+            recomputations: Vec::new(),
+            nodes,
+        }
+    }
+
     /// Whether there was nothing to decide.
     pub(super) fn is_idle(&self) -> bool {
         self.heads.is_empty() && self.decisions.is_empty() && self.still_inadmissible.is_empty()

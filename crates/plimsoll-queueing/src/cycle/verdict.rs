@@ -213,19 +213,19 @@ impl Cycle<'_> {
     /// Nominates heads that fit, when others are to be preempted in this cycle: what fits then depends on those.
     pub(super) fn nominate_beside_victims(&mut self, entries: &mut [Entry]) {
         if entries.iter().any(|e| !e.targets.is_empty()) {
-            entries.iter_mut().filter(|e| e.fits.is_some()).for_each(|e| self.nominate_late(e));
+            entries.iter_mut().filter(|e| e.fits.is_some()).for_each(|e| self.nominate_now(e));
         }
     }
 
     /// Takes an entry out of its queue and nominates it.
-    fn nominate_late(&mut self, e: &mut Entry) {
+    pub(super) fn nominate_now(&mut self, e: &mut Entry) {
         e.fits = None;
         self.heads.push((e.id, e.cq));
         let found = self.find_assignment(e.id, e.cq, None, None);
         e.record(found);
     }
 
-    /// Whether an entry has to wait because one before it took its quota; otherwise it is nominated by now. One that
+    /// Whether an entry has to wait because one before it took its quota, or is put off; otherwise it is nominated by now. One that
     /// waits is still in its queue.
     pub(super) fn waits_for_others(&mut self, e: &mut Entry) -> bool {
         if e.fits.is_none() {
@@ -235,7 +235,6 @@ impl Cycle<'_> {
         if !self.state.quota_fits(e.cq, &wanted) {
             return true;
         }
-        self.nominate_late(e);
-        false
+        !self.nominate_late(e)
     }
 }

@@ -185,6 +185,7 @@ impl Scheduler {
                 if left == 0 || !cluster.nodes[node].nominated.is_empty() {
                     continue;
                 }
+                self.ranks.work.looked_at += 1;
                 let mut there = 0;
                 while there < left && cycle.filter_once(&Unmetered, cluster, node).is_success() {
                     if rows.len() == there {

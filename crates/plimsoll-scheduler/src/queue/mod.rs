@@ -100,6 +100,8 @@ pub(crate) struct Queue {
     gated: usize,
     in_flight: usize,
     next_seq: u64,
+    /// Where the pod was that was popped last.
+    popped: Stage,
     /// How long a pod may wait for events.
     pub max_in_unschedulable_pods: Duration,
     last_flush: Time,
@@ -128,6 +130,7 @@ impl Queue {
             gated: 0,
             in_flight: 0,
             next_seq: 0,
+            popped: Stage::Active,
             max_in_unschedulable_pods,
             last_flush: Time(i64::MIN),
         }
@@ -296,12 +299,18 @@ impl Queue {
 
     /// The next pod to schedule, now in flight: the head of the active queue, else of the backoff queue.
     pub fn pop(&mut self) -> Option<PodId> {
-        let id = match self.active_q.first() {
-            Some(key) => key.2,
-            None => self.backoff_q.first()?.1.2,
+        let (id, stage) = match self.active_q.first() {
+            Some(key) => (key.2, Stage::Active),
+            None => (self.backoff_q.first()?.1.2, Stage::Backoff),
         };
+        self.popped = stage;
         self.take(id);
         Some(id)
+    }
+
+    /// Puts the pod that was popped last, and not tried, back where it was: it is the next one again.
+    pub fn put_back(&mut self, id: PodId) {
+        self.enter(id, self.popped);
     }
 
     /// Takes a pod out of its place as [`Queue::pop`] does with the head.

@@ -33,18 +33,24 @@ pub(super) fn recount(layer: &mut Layer, cluster: &Cluster, one: &Changed, touch
     }
 }
 
-pub(super) fn count_all(layers: &mut [Layer], cluster: &Cluster, topology: &mut Topology) {
+/// Counts a node and the pods on it, to make counters.
+pub(super) fn count_node(layers: &mut [Layer], cluster: &Cluster, id: NodeId) {
+    let Some(node) = cluster.nodes.get(id).filter(|n| n.exists) else { return };
+    layers.iter_mut().for_each(|layer| layer.counts.node(cluster, id));
     let mut touched = Touched::new();
-    for layer in layers {
-        for (id, node) in cluster.nodes.iter().filter(|(_, n)| n.exists) {
-            layer.counts.node(cluster, id);
-            for pod in &node.pods {
-                let deleting = cluster.pods[*pod].deleting;
-                let moved = Moved { shape: Arc::clone(cluster.shape(*pod)), deleting, by: 1 };
-                layer.counts.pod(cluster, &moved, id, &mut touched);
-                touched.clear();
-            }
+    for pod in &node.pods {
+        let deleting = cluster.pods[*pod].deleting;
+        let moved = Moved { shape: Arc::clone(cluster.shape(*pod)), deleting, by: 1 };
+        for layer in layers.iter_mut() {
+            layer.counts.pod(cluster, &moved, id, &mut touched);
+            touched.clear();
         }
+    }
+}
+
+/// Everything is counted.
+pub(super) fn settle(layers: &mut [Layer], cluster: &Cluster, topology: &mut Topology) {
+    for layer in layers {
         layer.counts.settle(cluster, topology);
         let mut place = Place::new();
         if let Some((id, _)) = cluster.nodes.iter().find(|(_, n)| n.exists) {

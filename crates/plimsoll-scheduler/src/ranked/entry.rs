@@ -1,16 +1,15 @@
 //! The nodes as pods of one kind see them.
 
+mod build;
 mod nodes;
 mod report;
 
-use super::counting::{Scaled, count_all, measured_sum, recount, sum};
+use super::counting::{Scaled, measured_sum, sum};
 use super::forest::{Forest, Leaf, Root};
 use crate::cluster::{Beside, Cluster, NodeId, Shape};
 use crate::cycle::{Cycle, Scoring};
-use crate::framework::{
-    At, FilterState, Incoming, Normalization, Place, PluginId, Status, Topology, Touched,
-};
-use crate::metrics::{Meter, Metered, Point, Unmetered};
+use crate::framework::{At, FilterState, Incoming, Place, PluginId, Status};
+use crate::metrics::{Meter, Metered, Unmetered};
 use crate::plugins::preemption::DryRuns;
 use crate::runner::{Layer, Runner};
 use plimsoll_state::intern::Map;
@@ -75,6 +74,9 @@ pub(crate) struct Ranked {
     fixed: Vec<Scoring>,
     scaled: Vec<Scaled>,
     layers: Vec<Layer>,
+    /// The nodes below this number are counted, and those below this one are looked at: all, unless it is still being made.
+    counted: usize,
+    seen: usize,
     verdicts: Vec<u16>,
     rows: Vec<Row>,
     table: Vec<Rejected>,
@@ -100,77 +102,6 @@ pub(crate) enum Best {
 }
 
 impl Ranked {
-    /// Ranks all nodes; `None` when that can't be done for the pod.
-    pub fn build(
-        meter: Option<&Metered>,
-        runner: &Runner,
-        cluster: &mut Cluster,
-        (pod, beside): (&Incoming, Beside),
-        topology: &mut Topology,
-    ) -> Option<Self> {
-        let mut layers = runner.layers(cluster, pod)?;
-        let counted: SmallVec<[usize; 2]> = layers.iter().map(|l| l.plugin).collect();
-        let mut cycle = match meter {
-            None => Cycle::pre_filter_without(&Unmetered, runner, cluster, pod.clone(), &counted),
-            Some(meter) => Cycle::pre_filter_without(meter, runner, cluster, pod.clone(), &counted),
-        };
-        if !cycle.status.is_success() || cycle.names.is_some() || cycle.filters_after(&layers) {
-            return None;
-        }
-        let n = cluster.nodes.bound();
-        let (mut direct, mut fixed, mut scaled) = (Vec::new(), Vec::new(), Vec::new());
-        let states = match meter {
-            None => cycle.score_states(&Unmetered, cluster, &counted),
-            Some(meter) => cycle.score_states(meter, cluster, &counted),
-        };
-        for scoring in states {
-            match scoring.state.normalization() {
-                Normalization::None if scoring.state.is_fixed() => fixed.push(scoring),
-                Normalization::None => direct.push(scoring),
-                Normalization::ByMax { .. } if !scoring.state.is_fixed() => return None,
-                Normalization::ByMax { reverse } => scaled.push(Scaled { scoring, reverse }),
-                Normalization::Other => return None,
-            }
-        }
-        count_all(&mut layers, cluster, topology);
-        let filters = cycle.take_filters();
-        let mut new = Self {
-            epoch: cluster.changes.epoch,
-            position: if layers.is_empty() {
-                cluster.changes.follow(beside).end()
-            } else {
-                cluster.changes.end()
-            },
-            beside,
-            last_used: 0,
-            shape: (!layers.is_empty()).then(|| Arc::clone(&pod.shape)),
-            fixed_filters: filters.iter().take_while(|(_, f)| f.is_fixed()).count(),
-            filters,
-            direct,
-            fixed,
-            scaled,
-            layers,
-            verdicts: vec![NO_NODE; n],
-            rows: vec![Row::default(); n],
-            table: Vec::new(),
-            classes: Vec::new(),
-            spare: Vec::new(),
-            by_place: Map::default(),
-            forest: Forest::new(n),
-            feasible: Vec::new(),
-            dry_runs: DryRuns::new(),
-            broken: false,
-        };
-        let began = meter.map(Meter::read);
-        for i in 0..n {
-            new.look_at(meter, runner, cluster, pod, (NodeId::new(i), true));
-        }
-        if let (Some(meter), Some(began)) = (meter, began) {
-            meter.point_ran(Point::Filter, began);
-        }
-        (!new.broken).then_some(new)
-    }
-
     /// Whether pods elsewhere matter.
     pub fn is_counted(&self) -> bool {
         !self.layers.is_empty()
@@ -352,56 +283,6 @@ impl Ranked {
         let at = at.min(MAX_VERDICTS);
         self.table[at].nodes += 1;
         u16::try_from(at).unwrap_or(u16::MAX - 2) + 2
-    }
-
-    /// Repairs the ranks for what changed; false: they must be made afresh.
-    pub fn repair(
-        &mut self,
-        meter: Option<&Metered>,
-        runner: &Runner,
-        cluster: &mut Cluster,
-        pod: &Incoming,
-        topology: &Topology,
-    ) -> bool {
-        if self.epoch != cluster.changes.epoch || self.verdicts.len() != cluster.nodes.bound() {
-            return false;
-        }
-        if !self.is_counted() {
-            return self.repair_nodes(meter, runner, cluster, pod);
-        }
-        let Some(changed) = cluster.changes.since(self.position) else { return false };
-        if changed.len() > self.verdicts.len() + cluster.pods.len() {
-            return false;
-        }
-        let mut nodes: SmallVec<[(NodeId, bool); 8]> = SmallVec::new();
-        let mut touched = Touched::new();
-        for one in changed {
-            for layer in &mut self.layers {
-                if !recount(layer, cluster, one, &mut touched) {
-                    return false;
-                }
-            }
-            // The same node often changes several times in a row.
-            match nodes.last_mut() {
-                Some((last, itself)) if *last == one.node => *itself |= one.itself,
-                _ => nodes.push((one.node, one.itself)),
-            }
-        }
-        for (key, value) in touched {
-            nodes.extend(topology.nodes(key, value).iter().map(|n| (*n, false)));
-        }
-        self.position = cluster.changes.end();
-        let mut last = None;
-        let began = meter.map(Meter::read);
-        for one in nodes {
-            if last.replace(one.0) != Some(one.0) || one.1 {
-                self.look_at(meter, runner, cluster, pod, one);
-            }
-        }
-        if let (Some(meter), Some(began)) = (meter, began) {
-            meter.point_ran(Point::Filter, began);
-        }
-        !self.broken
     }
 
     /// Asks the counters about every class. Says how many nodes are feasible.

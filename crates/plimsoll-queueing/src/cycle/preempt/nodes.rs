@@ -94,6 +94,7 @@ impl Cycle<'_> {
         let never = PreemptionPolicy::Never;
         let ruled = self.state.cq(s.cq).rules.preemption_config.is_some();
         if self.nodes.is_none()
+            || self.is_put_off()
             || self.dry_runs_incomplete()
             || (rules.within_cluster_queue == never && rules.reclaim_within_cohort == never && !ruled)
         {

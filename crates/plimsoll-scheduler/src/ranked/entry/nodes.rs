@@ -1,11 +1,13 @@
-//! Ranks of nodes by themselves, as they are or as if the pods of workloads had left: then each node is looked at without them, for a
-//! moment.
+//! Ranks are repaired node by node. Nodes are seen as they are, or as if the pods of workloads had left: then each node is looked at
+//! without them, for a moment.
 
 use super::Ranked;
 use crate::cluster::{Cluster, NodeId};
-use crate::framework::Incoming;
+use crate::framework::{Incoming, Topology, Touched};
 use crate::metrics::{Meter, Metered, Point};
+use crate::ranked::counting::recount;
 use crate::runner::Runner;
+use plimsoll_state::slab::Id;
 use smallvec::SmallVec;
 
 impl Ranked {
@@ -21,9 +23,63 @@ impl Ranked {
         cluster.beside(self.beside, one.0, |c| self.look_at_as_it_is(meter, runner, c, pod, one));
     }
 
+    /// Repairs the ranks for what changed, as far as they are made; false: they must be made afresh.
+    pub fn repair(
+        &mut self,
+        meter: Option<&Metered>,
+        runner: &Runner,
+        cluster: &mut Cluster,
+        pod: &Incoming,
+        topology: &Topology,
+    ) -> bool {
+        if self.epoch != cluster.changes.epoch || self.verdicts.len() != cluster.nodes.bound() {
+            return false;
+        }
+        if !self.is_counted() {
+            return self.repair_nodes(meter, runner, cluster, pod);
+        }
+        let Some(changed) = cluster.changes.since(self.position) else { return false };
+        if changed.len() > self.verdicts.len() + cluster.pods.len() {
+            return false;
+        }
+        let mut nodes: SmallVec<[(NodeId, bool); 8]> = SmallVec::new();
+        let mut touched = Touched::new();
+        for one in changed {
+            if one.node.index() >= self.counted {
+                continue;
+            }
+            for layer in &mut self.layers {
+                if !recount(layer, cluster, one, &mut touched) {
+                    return false;
+                }
+            }
+            // The same node often changes several times in a row.
+            match nodes.last_mut() {
+                Some((last, itself)) if *last == one.node => *itself |= one.itself,
+                _ => nodes.push((one.node, one.itself)),
+            }
+        }
+        for (key, value) in touched {
+            nodes.extend(topology.nodes(key, value).iter().map(|n| (*n, false)));
+        }
+        self.position = cluster.changes.end();
+        let mut last = None;
+        let began = meter.map(Meter::read);
+        let seen = self.seen;
+        for one in nodes.into_iter().filter(|one| one.0.index() < seen) {
+            if last.replace(one.0) != Some(one.0) || one.1 {
+                self.look_at(meter, runner, cluster, pod, one);
+            }
+        }
+        if let (Some(meter), Some(began)) = (meter, began) {
+            meter.point_ran(Point::Filter, began);
+        }
+        !self.broken
+    }
+
     /// [`Ranked::repair`] where each node by itself decides: claims that are put up and taken down change the same nodes again and
     /// again.
-    pub(super) fn repair_nodes(
+    fn repair_nodes(
         &mut self,
         meter: Option<&Metered>,
         runner: &Runner,
@@ -34,7 +90,9 @@ impl Ranked {
         let nodes: SmallVec<[(NodeId, bool); 8]> = recent.since(self.position).collect();
         self.position = recent.end();
         let began = meter.map(Meter::read);
-        nodes.into_iter().for_each(|one| self.look_at(meter, runner, cluster, pod, one));
+        let seen = self.seen;
+        let nodes = nodes.into_iter().filter(|one| one.0.index() < seen);
+        nodes.for_each(|one| self.look_at(meter, runner, cluster, pod, one));
         if let (Some(meter), Some(began)) = (meter, began) {
             meter.point_ran(Point::Filter, began);
         }
