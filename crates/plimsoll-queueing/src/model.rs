@@ -1,10 +1,9 @@
 //! Kueue's objects as the engine knows them: parsed, defaulted, without what decides nothing.
 
-mod pod_sets;
 mod preemption_config;
+mod shared_list;
 mod workload;
 
-pub use pod_sets::PodSets;
 pub(crate) use preemption_config::PreemptorKey;
 pub use preemption_config::{
     NumericComparison, NumericLabel, PreemptionCandidates, PreemptionConfig, PreemptionRule, PreemptionScope,
@@ -13,8 +12,8 @@ pub use preemption_config::{
 pub(crate) use workload::REPLACED;
 pub use workload::{
     Admission, AdmissionCheckState, CheckState, Condition, Delayed, Dependency, EvictionCount, Outcome,
-    PodSet, PodSetAssignment, PodSetUpdate, PreemptionGateState, ReclaimablePod, RequeueState, TargetKind,
-    TopologyAssignment, TopologyRequest, Workload, WorkloadStatus,
+    PodSet, PodSetAssignment, PodSetUpdate, PodSets, PreemptionGateState, ReclaimablePod, RequeueState,
+    TargetKind, TopologyAssignment, TopologyRequest, Workload, WorkloadStatus,
 };
 
 pub use plimsoll_state::model::WorkloadKey;

@@ -1,6 +1,6 @@
 //! Workloads: what they ask for, and their status.
 
-use super::PodSets;
+use super::shared_list::SharedList;
 use plimsoll_state::model::{PodSpec, Resources, StringMap, Toleration, WorkloadKey};
 use plimsoll_state::time::Time;
 
@@ -18,6 +18,9 @@ pub struct TopologyRequest {
     /// Slice layers, coarse to fine: (level, pods per slice).
     pub slices: Vec<(String, i32)>,
 }
+
+/// The podsets of a workload, shared by all workloads that have equal ones.
+pub type PodSets = SharedList<PodSet>;
 
 /// Equal pods of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

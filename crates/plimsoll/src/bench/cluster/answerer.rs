@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
-use super::drive::condition;
 use super::make::CONNECTIONS;
+use super::objects::condition;
 use super::watch::{self, Seen};
 use crate::bench::client::{MERGE_PATCH, Target};
 use crate::bench::load::Shot;

@@ -11,7 +11,6 @@ use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 use plimsoll_api::json;
 use plimsoll_runtime::api::{Api, PatchKind, WORKLOADS};
-use plimsoll_runtime::clock;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -198,7 +197,7 @@ impl Driver {
             if json::condition(&workload, "Evicted").is_some_and(|c| c["status"] == "True") {
                 return;
             }
-            let end = condition("Finished", "True", "ByTest", "By test runner");
+            let end = objects::condition("Finished", "True", "ByTest", "By test runner");
             if self.patch(&workload, &end, &json!({})).await {
                 return;
             }
@@ -207,8 +206,9 @@ impl Driver {
 
     /// What a job's controller does when its workload is evicted.
     async fn give_back(self: Arc<Self>, workload: Value) {
-        let end = condition("QuotaReserved", "False", "Pending", "Evicted by the test runner");
-        let unadmitted = condition("Admitted", "False", "NoReservation", "The workload has no reservation");
+        let end = objects::condition("QuotaReserved", "False", "Pending", "Evicted by the test runner");
+        let unadmitted =
+            objects::condition("Admitted", "False", "NoReservation", "The workload has no reservation");
         let mut status = json!({"admission": null});
         status["conditions"] = merged(&workload, &[&end, &unadmitted]);
         // The next change tells when it was refused.
@@ -228,12 +228,6 @@ impl Driver {
         let name = json::name(workload);
         self.api.patch(WORKLOADS, &self.namespace, name, "status", PatchKind::Merge, &body).await.is_ok()
     }
-}
-
-/// A condition from now on.
-pub fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
-    let now = clock::text(clock::now());
-    json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now})
 }
 
 /// The conditions of a workload with these in place of those of the same type.

@@ -1,6 +1,7 @@
 //! Objects of a load, as a client sends them.
 
 use plimsoll_runtime::api::{CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, NODES, Resource, TOPOLOGIES};
+use plimsoll_runtime::clock;
 use serde_json::{Value, json};
 
 use crate::bench::admission::shape::{BLOCK, Class, HOST, Level, Nodes, RACK, Shape};
@@ -83,4 +84,10 @@ pub fn workload(class: &Class, queue: usize, i: usize, namespace: &str) -> Value
     json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
         "metadata": {"name": format!("{}-{queue}-{i}", class.name), "namespace": namespace},
         "spec": {"queueName": format!("lq-{queue}"), "priority": class.priority, "podSets": [set]}})
+}
+
+/// A condition from now on.
+pub fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+    let now = clock::text(clock::now());
+    json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": now})
 }
