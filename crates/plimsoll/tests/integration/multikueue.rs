@@ -459,7 +459,8 @@ async fn a_stateful_set_and_a_deployment_run_on_the_worker() {
         .until_shown("nothing is left of the set", async |worker| {
             let left =
                 [worker.list(STATEFUL_SETS).await, worker.list(PODS).await, worker.list(WORKLOADS).await];
-            let of_set = |o: &Value| json::name(o).contains("db");
+            // A hash at the end of another name may have these letters, too.
+            let of_set = |o: &Value| format!("-{}-", json::name(o)).contains("-db-");
             left.concat().into_iter().find(of_set).map_or(Ok(()), |left| Err(left.to_string()))
         })
         .await;
