@@ -78,7 +78,7 @@ async fn account(up: &Up) -> PathBuf {
 
 /// A leader of a shard; a killed one is followed within seconds.
 fn leader(kubeconfig: &Path, shard: &str) -> Run {
-    let times = ["--leader-elect-lease-duration", "4s", "--leader-elect-renew-deadline", "3s"];
+    let times = ["--leader-elect-lease-duration", "8s", "--leader-elect-renew-deadline", "6s"];
     let args =
         ["--shard", shard, "--leader-elect-retry-period", "500ms", "--leader-elect-resource-namespace"];
     let (mut run, line) = Run::start(kubeconfig, &[&args[..], &[NAMESPACE], &times].concat());

@@ -335,7 +335,7 @@ pub fn run_with(kubeconfig: &Path, log: &str, more: &[&str]) -> Process {
     program
         .args(["--log", "warn,plimsoll_runtime=debug", "run", "--output", "json", "--webhook-port", "0"])
         .args(["--leader-elect-resource-namespace", NAMESPACE, "--metrics-bind-address", "0"])
-        .args(["--leader-elect-lease-duration", "3s", "--leader-elect-renew-deadline", "2s"])
+        .args(["--leader-elect-lease-duration", "8s", "--leader-elect-renew-deadline", "6s"])
         .args(["--leader-elect-retry-period", "500ms", "--kubeconfig"])
         .arg(kubeconfig)
         .args(more);
