@@ -196,33 +196,18 @@ fn send(request: impl Into<Arc<Request>>, then: impl FnOnce(Response) -> Step + 
 
 /// Sends a request, again after transient failures with growing pauses.
 fn retry(request: Request, then: impl FnOnce(Response) -> Step + Send + 'static) -> Step {
-    Attempts {
-        request: Arc::new(request),
-        passes: Error::is_transient,
-        left: ATTEMPTS,
-        pause: BACKOFF.0,
-        unsure: false,
-    }
-    .begin(Box::new(|response, _| then(response)))
+    retry_write(request, |response, _| then(response))
 }
 
 /// [`retry`] for an object that a response has shown to exist: a 404 may come from a proxy.
 fn retry_known(request: Request, then: impl FnOnce(Response) -> Step + Send + 'static) -> Step {
     let passes = |e: &Error| e.is_transient() || e.is_not_found();
-    Attempts { request: Arc::new(request), passes, left: ATTEMPTS, pause: BACKOFF.0, unsure: false }
-        .begin(Box::new(|response, _| then(response)))
+    Attempts::new(request, passes).begin(Box::new(|response, _| then(response)))
 }
 
 /// [`retry`] of a write; `then` also learns whether an attempt that failed may have been carried out.
 fn retry_write(request: Request, then: impl FnOnce(Response, bool) -> Step + Send + 'static) -> Step {
-    Attempts {
-        request: Arc::new(request),
-        passes: Error::is_transient,
-        left: ATTEMPTS,
-        pause: BACKOFF.0,
-        unsure: false,
-    }
-    .begin(Box::new(then))
+    Attempts::new(request, Error::is_transient).begin(Box::new(then))
 }
 
 /// The attempts of a request.
@@ -237,6 +222,11 @@ struct Attempts {
 }
 
 impl Attempts {
+    /// All of them are left. `passes`: what is tried again.
+    fn new(request: Request, passes: fn(&Error) -> bool) -> Self {
+        Self { request: Arc::new(request), passes, left: ATTEMPTS, pause: BACKOFF.0, unsure: false }
+    }
+
     fn begin(self, then: Box<dyn FnOnce(Response, bool) -> Step + Send>) -> Step {
         send(Arc::clone(&self.request), move |response| {
             let unsure = self.unsure || response.as_ref().is_err_and(Error::may_be_done);
