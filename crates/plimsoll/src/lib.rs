@@ -35,10 +35,9 @@ const LAST_EXPORT: std::time::Duration = std::time::Duration::from_secs(2);
 const WORKERS: &str = "TOKIO_WORKER_THREADS";
 
 /// How many threads carry out requests and watches on so many processors: the engine has a thread of its own. A worker more
-/// than there are processors left is woken for each answer, and finds nothing to do. Two at least: where one is busy, the other
-/// renews the Lease.
+/// than there are processors left is woken for each answer, and finds nothing to do. The Lease has a thread of its own, too.
 const fn beside_the_engine(processors: usize) -> usize {
-    if processors > 3 { processors - 1 } else { 2 }
+    if processors > 2 { processors - 1 } else { 1 }
 }
 
 /// Runs the subcommand that the process's arguments name, and returns what the process exits with. Call it once, from

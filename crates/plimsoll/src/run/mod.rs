@@ -1,5 +1,6 @@
 //! `plimsoll run`: the engine against a cluster.
 
+mod elect;
 mod shard;
 mod visibility;
 mod webhooks;
@@ -9,11 +10,10 @@ pub mod metrics;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use plimsoll_client::Supervisor;
-use plimsoll_client::leader_election::{self, Claim, Timing};
+use plimsoll_client::leader_election::{Claim, Timing};
 use plimsoll_runtime::api::{Api, DEADLINE};
 use plimsoll_runtime::cache::Cache;
 use plimsoll_runtime::metrics::{HealthState, Role};
@@ -50,7 +50,9 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
         version = reached(&client, &address) => version?,
     };
     let stop = CancellationToken::new();
-    let api = plimsoll_runtime::connect::api(config, "plimsoll-leader-election").context("connecting")?;
+    let connect =
+        |config| plimsoll_runtime::connect::api(config, "plimsoll-leader-election").context("connecting");
+    let (own, api) = (connect(config.clone())?, connect(config)?);
     let health_state = HealthState::default();
     let supervisor = Supervisor::new(stop.clone());
     health_state.add_supervisor(supervisor.clone());
@@ -63,7 +65,7 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let pending = Visibility::default();
     let visibility =
         visibility::start(&args, (roles, &pending), (&api, &health_state), &supervisor, &stop).await?;
-    let (claim, alone) = elect(&args, &api, timing, &supervisor, &stop);
+    let (claim, alone) = elect::elect(&args, (&api, own), timing, &supervisor, &stop)?;
     let process = Process {
         server: format!("{address} (Kubernetes {version})"),
         webhooks,
@@ -82,48 +84,6 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     stop.cancel();
     stop::waiting("webhooks, metrics and the lease to be released", supervisor.wait()).await;
     ended
-}
-
-/// Takes part in the election. The future ends when a process without `--shard` leads beside the leader of a shard.
-fn elect(
-    args: &cli::Run,
-    api: &Api,
-    timing: Timing,
-    supervisor: &Supervisor,
-    stop: &CancellationToken,
-) -> (Claim, BoxFuture<'static, String>) {
-    let undisturbed = || std::future::pending().boxed();
-    if !args.election.leader_elect {
-        return (Claim::always(), undisturbed());
-    }
-    let me = identity();
-    let namespace = args.election.leader_elect_resource_namespace.clone();
-    let whole = args.election.leader_elect_resource_name.clone();
-    let Some(shard) = &args.shard else {
-        let (claim, work) = leader_election::run(api.clone(), namespace, whole, me, timing, stop.clone());
-        supervisor.spawn_vital("leader election", work);
-        return (claim, undisturbed());
-    };
-    let name = format!("{whole}-{shard}");
-    let (claim, work) = leader_election::run(api.clone(), namespace.clone(), name, me, timing, stop.clone());
-    let (retry, lease) = (timing.retry, timing.lease);
-    let whole = shard::WholeCluster { api: api.clone(), namespace, name: whole, retry, lease };
-    let (free, is_free) = tokio::sync::oneshot::channel();
-    let (stopping, before) = (stop.clone(), whole.clone());
-    supervisor.spawn_vital("leader election", async move {
-        if let Some(version) = stopping.run_until_cancelled(before.ended()).await {
-            // Nobody listens at a stop.
-            let _ = free.send(version);
-            work.await;
-        }
-    });
-    let alone = async move {
-        match is_free.await {
-            Ok(version) => whole.begun(&version).await,
-            Err(_) => std::future::pending().await,
-        }
-    };
-    (claim, alone.boxed())
 }
 
 /// What is said about this process.
@@ -256,14 +216,4 @@ async fn config(args: &cli::Run) -> anyhow::Result<kube::Config> {
         }
         None => kube::Config::infer().await.context("no kubeconfig and no service account found"),
     }
-}
-
-/// Identity of this process in an election. In a container every process has the same id: the host's name tells pods
-/// apart there, and the time of the start tells it from the container before it.
-fn identity() -> String {
-    let read =
-        |p: &str| std::fs::read_to_string(p).ok().map(|t| t.trim().to_owned()).filter(|t| !t.is_empty());
-    let name = std::env::var("HOSTNAME").ok().or_else(|| read("/proc/sys/kernel/hostname"));
-    let name = name.unwrap_or_else(|| "plimsoll".into());
-    format!("{name}_{}_{:x}", std::process::id(), plimsoll_runtime::clock::now().0)
 }

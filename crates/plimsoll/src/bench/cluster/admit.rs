@@ -13,7 +13,7 @@ use super::actor::Actor;
 use super::answerer::Answerer;
 use super::drive::{self, Outcome};
 use super::writes::Writes;
-use super::{NAMESPACE, PATIENCE, Server, define, objects, quiet};
+use super::{NAMESPACE, Server, define, objects, quiet};
 use crate::bench::admission::shape::Shape;
 use crate::bench::load;
 use crate::bench::process::{Controller, Usage};
@@ -22,6 +22,9 @@ use crate::cli;
 
 /// Name of the client that decides nothing.
 const ADMITTER: &str = "admitter";
+/// Longest wait for queues to become active, and for their statuses to say that nothing is left: a controller that writes one
+/// status after the other takes more than a minute for a thousand of each kind.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What one turn of one controller came to.
 struct Turn {
@@ -131,7 +134,7 @@ async fn turn(
     bar.finish_and_clear();
     let settled = match controller {
         None => Duration::ZERO,
-        Some(_) => settled(&api, &mut actor).await?,
+        Some(_) => settled(&api, shape.queues(), &mut actor).await?,
     };
     let after = quiet(&api).await?;
     let (used, server) = (actor.usage(), upstream.usage());
@@ -175,12 +178,12 @@ async fn active(api: &Api, count: usize, actor: &mut Actor) -> anyhow::Result<()
         if began.elapsed() > PATIENCE {
             bail!("the controller does not make {count} ClusterQueues active");
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        look_again(count).await;
     }
 }
 
 /// Waits until the statuses of queues say that nothing waits and nothing runs.
-async fn settled(api: &Api, actor: &mut Actor) -> anyhow::Result<Duration> {
+async fn settled(api: &Api, count: usize, actor: &mut Actor) -> anyhow::Result<Duration> {
     let began = Instant::now();
     loop {
         let left = |q: &Value| {
@@ -195,6 +198,13 @@ async fn settled(api: &Api, actor: &mut Actor) -> anyhow::Result<Duration> {
         if began.elapsed() > PATIENCE {
             bail!("statuses of ClusterQueues still count {left} workloads after the end");
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        look_again(count).await;
     }
+}
+
+/// Waits between two lists of ClusterQueues: a millisecond for each, so that looking does not take the server from those
+/// who write.
+async fn look_again(count: usize) {
+    let each = Duration::from_millis(u64::try_from(count).unwrap_or(u64::MAX));
+    tokio::time::sleep(each.max(Duration::from_millis(50))).await;
 }

@@ -37,7 +37,7 @@ const NAMESPACE: &str = "bench";
 const OWN: &str = "plimsoll";
 /// Rows with more nodes run only when they are named.
 const MOST_NODES: usize = 10_000;
-/// Longest wait for queues to become active, and for their statuses to say that nothing is left.
+/// Longest wait for what the API server has to do, and for the last writes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Measures the rows that were asked for.
