@@ -16,6 +16,7 @@ mod lists;
 mod meta;
 pub mod node;
 mod node_type;
+mod pattern;
 mod prune;
 mod rule;
 pub(crate) mod rules;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::format;
 use super::node_type::NodeType;
 use super::rule::Rule;
+use super::{format, pattern};
 
 /// Deepest nesting of a schema that is read; deeper parts are taken as unknown.
 pub const MAX_DEPTH: usize = 64;
@@ -200,7 +200,7 @@ impl Bounds {
         let number = |key: &str| map.get(key).and_then(Value::as_f64);
         let count = |key: &str| map.get(key).and_then(Value::as_u64);
         let flag = |key: &str| map.get(key) == Some(&Value::Bool(true));
-        let pattern = map.get("pattern").and_then(Value::as_str).filter(|p| !p.is_empty());
+        let given = map.get("pattern").and_then(Value::as_str).filter(|p| !p.is_empty());
         Self {
             minimum: number("minimum").map(|n| (n, flag("exclusiveMinimum"))),
             maximum: number("maximum").map(|n| (n, flag("exclusiveMaximum"))),
@@ -212,7 +212,7 @@ impl Bounds {
             min_properties: count("minProperties"),
             max_properties: count("maxProperties"),
             unique: flag("uniqueItems"),
-            pattern: pattern.map(|p| (p.to_owned(), Regex::new(p).ok())),
+            pattern: given.map(|p| (p.to_owned(), pattern::compiled(p).ok())),
         }
     }
 }

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{at, list, text};
 use crate::crd::node::MAX_DEPTH;
+use crate::crd::pattern::compiled;
 use crate::error::FieldError;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -183,7 +184,9 @@ fn value_validation(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
 
 fn pattern(raw: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let pattern = text(raw, "pattern");
-    if let Err(e) = regex::Regex::new(pattern) {
+    if !pattern.is_empty()
+        && let Err(e) = compiled(pattern)
+    {
         let what = format!("must be a valid regular expression, but isn't: {e}");
         errors.push(FieldError::invalid(format!("{path}.pattern"), &json!(pattern), what));
     }
