@@ -126,9 +126,7 @@ impl Ranks {
             Found::PutOff => return Rank::PutOff,
             Found::Unknown => return Rank::Unknown,
         };
-        self.make_room(cluster.nodes.bound());
         self.clock += 1;
-        ranked.last_used = self.clock;
         let began = meter.map(Meter::read);
         let best = ranked.best();
         if let (Some(meter), Some(began), Best::Ties(..)) = (meter, began, &best) {
@@ -140,11 +138,8 @@ impl Ranks {
             // A full scan draws no number when there is only one feasible node.
             Best::Ties(ties, best) => Some(ranked.nth_best(best, rng.below(ties))),
         };
-        let list = self.entries.entry(slot).or_default();
-        list.push((variant, ranked));
-        self.count += 1;
-        match (choice, list.last_mut()) {
-            (None, Some((_, ranked))) => Rank::None(ranked),
+        match (choice, self.put_back(cluster, (slot, variant), ranked)) {
+            (None, Some(ranked)) => Rank::None(ranked),
             (Some(Some(node)), _) => Rank::Best(node),
             _ => Rank::Unknown,
         }
@@ -169,11 +164,20 @@ impl Ranks {
         }
     }
 
-    fn put_back(&mut self, cluster: &Cluster, (slot, variant): (Slot, Variant), mut ranked: Box<Ranked>) {
+    /// Keeps ranks that were taken out, where there is room for as many; gives them, to be looked at.
+    #[inline]
+    fn put_back(
+        &mut self,
+        cluster: &Cluster,
+        (slot, variant): (Slot, Variant),
+        mut ranked: Box<Ranked>,
+    ) -> Option<&mut Ranked> {
         self.make_room(cluster.nodes.bound());
         ranked.last_used = self.clock;
-        self.entries.entry(slot).or_default().push((variant, ranked));
+        let list = self.entries.entry(slot).or_default();
+        list.push((variant, ranked));
         self.count += 1;
+        list.last_mut().map(|(_, ranked)| &mut **ranked)
     }
 
     /// Takes the ranks for a pod out, brought up to date, or makes them.
