@@ -12,7 +12,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::amount::Amount;
-use super::ids::{FlavorResource, LocalQueueId, Map, SchedulingHashId, WorkloadId};
+use super::ids::{FlavorResource, LocalQueueId, SchedulingHashId, WorkloadId};
+use plimsoll_state::parted::PartedMap;
 use plimsoll_state::time::Time;
 
 /// Order within a ClusterQueue: higher priority, then older, then UID; rules of the configuration come before and after the
@@ -83,7 +84,7 @@ pub(crate) struct Pending {
     /// First active workload of every bucket that has one.
     heads: BTreeSet<(Rank, BucketKey)>,
     delayed: BTreeSet<WorkloadId>,
-    positions: Map<WorkloadId, (Rank, BucketKey)>,
+    positions: PartedMap<WorkloadId, (Rank, BucketKey)>,
     /// Scheduling hashes that can't run until something changes, and why.
     stopped: BTreeMap<SchedulingHashId, Stopped>,
     /// The workload that waits for its victims to go and therefore stays first.

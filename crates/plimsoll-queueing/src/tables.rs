@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::bounded::Again;
 use super::cycle::{FailedDryRuns, NodeClaims};
-use super::ids::{ClusterQueueId, FlavorId, LocalQueueId, Map, WorkloadId};
+use super::ids::{ClusterQueueId, FlavorId, LocalQueueId, WorkloadId};
 use super::joint::NodesDecision;
 use super::model::{
     AdmissionCheck, Cohort, LimitRange, PreemptionConfig, ResourceFlavor, Topology, Workload, WorkloadKey,
@@ -14,6 +14,7 @@ use super::model::{
 use super::pod_sets::SharedPodSets;
 use super::state::WorkloadInfo;
 use plimsoll_state::model::{Resources, StringMap};
+use plimsoll_state::parted::PartedMap;
 use plimsoll_state::slab::{Id, Slab};
 use plimsoll_state::time::Time;
 
@@ -76,7 +77,7 @@ impl<I: Id, K: Ord, T> NamedTable<I, K, T> {
 #[derive(Debug, Default)]
 pub(crate) struct Workloads {
     rows: Slab<WorkloadId, WorkloadInfo>,
-    by_key: Map<WorkloadKey, WorkloadId>,
+    by_key: PartedMap<WorkloadKey, WorkloadId>,
     pod_sets: SharedPodSets,
 }
 

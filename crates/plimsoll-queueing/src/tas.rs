@@ -45,6 +45,7 @@ use crate::Queueing;
 use plimsoll_state::cast::index32;
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 use plimsoll_state::model::{Node, Pod, Resources};
+use plimsoll_state::parted::PartedMap;
 use plimsoll_state::{ObjectEvent, Time};
 
 /// How many changes of what workloads hold are remembered.
@@ -91,7 +92,7 @@ struct NonTasUsage {
 pub(crate) struct Tas {
     nodes: BTreeMap<String, Box<Node>>,
     pods: BTreeMap<(String, String), NonTasUsage>,
-    by_uid: Map<String, (String, String)>,
+    by_uid: PartedMap<String, (String, String)>,
     non_tas_usage: BTreeMap<String, Amounts>,
     /// With the gate `SchedulerLibraryIntegration`.
     ports: HostPorts,

@@ -3,8 +3,8 @@
 
 use super::bind::Assumed;
 use super::cluster::{Cluster, NodeId, PodId};
-use plimsoll_state::intern::Map;
 use plimsoll_state::model::WorkloadKey;
+use plimsoll_state::parted::PartedMap;
 use plimsoll_state::reservation::{Cause, Reservation, ReservationId, Reservations};
 use plimsoll_state::slab::{Id, Slab, dense_id};
 use plimsoll_state::time::Time;
@@ -79,8 +79,8 @@ pub(crate) struct NodeReservations {
     table: Reservations<Owner, NodeId, Held>,
     workloads: Slab<WorkloadId, Workload>,
     by_key: BTreeMap<WorkloadKey, WorkloadId>,
-    placeholders: Map<PodId, ReservationId>,
-    claims: Map<PodId, Claim>,
+    placeholders: PartedMap<PodId, ReservationId>,
+    claims: PartedMap<PodId, Claim>,
 }
 
 /// A reservation, its node and its placeholder.

@@ -1,8 +1,8 @@
 //! Strings as dense numbers: compared and hashed as one word.
 
 use crate::cast::index32;
+use crate::parted::PartedTable;
 use foldhash::fast::FixedState;
-use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
 /// A hash map whose order is the same in every run. Never iterate where order is visible.
@@ -39,7 +39,7 @@ const SWEEP_AFTER: usize = 1 << 16;
 /// given out again, the smallest first.
 #[derive(Debug)]
 pub struct Interner {
-    table: HashTable<u32>,
+    table: PartedTable<u32>,
     strings: Vec<Option<Box<str>>>,
     /// Numbers without a string, the largest first.
     free: Vec<u32>,
@@ -53,7 +53,7 @@ pub struct Interner {
 impl Default for Interner {
     fn default() -> Self {
         let mut new = Self {
-            table: HashTable::new(),
+            table: PartedTable::default(),
             strings: Vec::new(),
             free: Vec::new(),
             pinned: 1,
@@ -165,9 +165,7 @@ impl Interner {
         for (i, used) in (0u32..).zip(&marks.0) {
             let Some(text) = self.strings[i as usize].as_deref().filter(|_| !used) else { continue };
             let hash = self.hasher.hash_one(text);
-            if let Ok(entry) = self.table.find_entry(hash, |other| *other == i) {
-                entry.remove();
-            }
+            self.table.remove(hash, |other| *other == i);
             self.strings[i as usize] = None;
             self.free.push(i);
         }

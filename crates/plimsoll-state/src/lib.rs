@@ -24,6 +24,7 @@ pub mod cast;
 pub mod collect;
 pub mod intern;
 pub mod model;
+pub mod parted;
 pub mod reservation;
 pub mod rng;
 pub mod slab;

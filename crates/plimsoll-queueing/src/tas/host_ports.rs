@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::Map;
 use plimsoll_state::model::{ContainerPort, Pod, PodSpec, RestartPolicy};
+use plimsoll_state::parted::PartedMap;
 
 /// The host ports of pods, by node. Only pods with host ports are kept.
 #[derive(Debug, Default)]
@@ -11,7 +11,7 @@ pub(super) struct HostPorts {
     /// The pods with their ports, by UID.
     on_nodes: BTreeMap<String, BTreeMap<String, Vec<ContainerPort>>>,
     /// Nodes of pods, by UID.
-    nodes: Map<String, String>,
+    nodes: PartedMap<String, String>,
 }
 
 /// What became of the ports of a pod.

@@ -34,9 +34,9 @@ pub use pod::{ClaimStatuses, Extra, Pod, Shape, Shapes};
 pub use view::{NodeColumns, NodeView, PodView};
 
 use foldhash::fast::FixedState;
-use hashbrown::HashTable;
 use objects::Objects;
 use plimsoll_state::intern::{Interner, Map, Marks, Sym};
+use plimsoll_state::parted::{PartedMap, PartedTable};
 use plimsoll_state::{cast::index32, model, slab::Id, slab::Slab, time::Time};
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -53,11 +53,11 @@ pub struct Cluster {
     pub(crate) shapes: Shapes,
     /// Pods that are not finished.
     pub(crate) pods: Slab<PodId, Pod>,
-    pods_by_uid: HashTable<PodId>,
+    pods_by_uid: PartedTable<PodId>,
     hasher: FixedState,
     /// Nodes.
     pub(crate) nodes: Slab<NodeId, Node>,
-    nodes_by_name: Map<Sym, NodeId>,
+    nodes_by_name: PartedMap<Sym, NodeId>,
     /// Node resources.
     pub(crate) columns: Columns,
     /// How many node objects there are.
@@ -69,7 +69,7 @@ pub struct Cluster {
     /// Pod groups.
     pub(crate) groups: group::Groups,
     /// Which group a pod has joined.
-    group_keys: Map<PodId, group::GroupKey>,
+    group_keys: PartedMap<PodId, group::GroupKey>,
     /// Pods of Workloads.
     pub(crate) workloads: workloads::WorkloadPods,
     /// Pods nominated to a node.
@@ -95,16 +95,16 @@ impl Default for Cluster {
             namespaces: Map::default(),
             shapes: Shapes::default(),
             pods: Slab::default(),
-            pods_by_uid: HashTable::new(),
+            pods_by_uid: PartedTable::default(),
             hasher: FixedState::with_seed(0x0000_90d5),
             nodes: Slab::default(),
-            nodes_by_name: Map::default(),
+            nodes_by_name: PartedMap::default(),
             columns: Columns::default(),
             node_count: 0,
             image_nodes: Map::default(),
             with_affinity: 0,
             groups: group::Groups::default(),
-            group_keys: Map::default(),
+            group_keys: PartedMap::default(),
             workloads: workloads::WorkloadPods::default(),
             nominees: BTreeSet::new(),
             preempting: preempting::Preempting::default(),
@@ -193,9 +193,7 @@ impl Cluster {
         self.sources.remove_pod(id);
         self.to_come.remove(&id);
         let hash = self.hasher.hash_one(&*self.pods[id].uid);
-        if let Ok(entry) = self.pods_by_uid.find_entry(hash, |i| *i == id) {
-            entry.remove();
-        }
+        self.pods_by_uid.remove(hash, |i| *i == id);
         if let Some(pod) = self.pods.remove(id) {
             self.shapes.release(pod.shape);
         }

@@ -3,8 +3,8 @@
 //! plugin asks for them.
 
 use super::{NodeId, PodId};
-use plimsoll_state::intern::Map;
 use plimsoll_state::model::{self, StringMap};
+use plimsoll_state::parted::PartedMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ pub struct Sources {
     pub keys: BTreeSet<String>,
     /// Counts changes of nodes.
     pub version: u64,
-    nodes: Map<NodeId, Arc<model::Node>>,
-    pods: Map<PodId, Arc<model::Pod>>,
+    nodes: PartedMap<NodeId, Arc<model::Node>>,
+    pods: PartedMap<PodId, Arc<model::Pod>>,
     /// Of nodes that have some. All of them are kept, so that a plugin that is loaded later finds its own.
-    annotations: Map<NodeId, StringMap>,
+    annotations: PartedMap<NodeId, StringMap>,
 }
 
 impl Sources {

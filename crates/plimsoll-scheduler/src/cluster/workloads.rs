@@ -1,8 +1,8 @@
 //! Which pods belong to which Workload.
 
 use super::ids::PodId;
-use plimsoll_state::intern::Map;
 use plimsoll_state::model::{self, WorkloadKey};
+use plimsoll_state::parted::PartedMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ struct Membership {
 #[derive(Debug, Default)]
 pub struct WorkloadPods {
     by_key: BTreeMap<Arc<WorkloadKey>, BTreeSet<PodId>>,
-    members: Map<PodId, Membership>,
+    members: PartedMap<PodId, Membership>,
     /// Those that are being deleted.
     leaving: BTreeSet<PodId>,
 }

@@ -10,7 +10,7 @@ pub use backoff::Backoff;
 
 use super::cluster::PodId;
 use super::framework::{Plugin, PluginId, PluginIds, QueuedPod, SortKey};
-use plimsoll_state::intern::Map;
+use plimsoll_state::parted::PartedMap;
 use plimsoll_state::time::{Duration, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ pub struct QueueCounts {
 pub(crate) struct Queue {
     pub backoff: Backoff,
     sort: Option<Arc<dyn Plugin>>,
-    rows: Map<PodId, Queued>,
+    rows: PartedMap<PodId, Queued>,
     active_q: BTreeSet<ActiveKey>,
     backoff_q: BTreeSet<(i64, ActiveKey)>,
     error_backoff_q: BTreeSet<(i64, ActiveKey)>,
@@ -120,7 +120,7 @@ impl Queue {
     ) -> Self {
         Self {
             backoff,
-            rows: Map::default(),
+            rows: PartedMap::default(),
             active_q: BTreeSet::new(),
             backoff_q: BTreeSet::new(),
             error_backoff_q: BTreeSet::new(),
