@@ -58,7 +58,9 @@ impl Scheduler {
             if self.extending.is_some() || work.put_off || (decided > 0 && work.is_spent()) {
                 break;
             }
-            self.sweep();
+            if decided == 0 || self.sweeps.always {
+                self.sweep();
+            }
             let Some(id) = self.queue.pop() else { break };
             self.begin_measuring();
             self.schedule(id);

@@ -345,8 +345,7 @@ pub struct Scheduler {
     next_start: usize,
     /// Writes that failed and have to be repeated.
     repeats: answers::Repeats,
-    /// Whether strings are swept before every attempt, for tests.
-    sweeps_always: bool,
+    sweeps: sweep::Sweeps,
     /// Actions found while events are handled.
     outbox: Vec<Action>,
     now: Time,
@@ -403,7 +402,7 @@ impl Scheduler {
             runners,
             registered: Map::default(),
             repeats: answers::Repeats::default(),
-            sweeps_always: false,
+            sweeps: sweep::Sweeps::default(),
             outbox: Vec::new(),
             now: Time::default(),
             recorder: metrics::MetricsRecorder::of(&config),

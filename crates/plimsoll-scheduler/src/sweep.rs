@@ -2,6 +2,26 @@
 
 use super::Scheduler;
 
+/// Rows that a step looks at to find strings in use, and strings that it forgets: some milliseconds of work.
+const ROWS_PER_STEP: usize = 1 << 14;
+
+/// Steps that it takes at most to forget strings, however many there are.
+const STEPS: usize = 64;
+
+/// When strings are swept, and how fast.
+#[derive(Debug)]
+pub(crate) struct Sweeps {
+    pub rows_per_step: usize,
+    /// Whether one begins before every attempt, for tests.
+    pub always: bool,
+}
+
+impl Default for Sweeps {
+    fn default() -> Self {
+        Self { rows_per_step: ROWS_PER_STEP, always: false }
+    }
+}
+
 impl Scheduler {
     /// What a replica does that follows its leader, instead of [`Scheduler::decide`].
     pub fn follow(&mut self) {
@@ -9,20 +29,45 @@ impl Scheduler {
         self.sweep();
     }
 
-    /// Forgets strings that nothing holds any more, when there may be many. Called between two attempts, when no cycle is
-    /// under way. What was kept to save work holds strings, too, and is made afresh: decisions stay the same.
+    /// Forgets strings that nothing holds any more, when there may be many, some in each step. Called between two attempts, when no
+    /// cycle is under way.
     #[inline]
     pub(super) fn sweep(&mut self) {
-        if self.cluster.strings.sweep_due() || self.sweeps_always {
-            self.sweep_now();
+        let strings = &self.cluster.strings;
+        if (strings.is_sweeping() || strings.sweep_due() || self.sweeps.always) && self.extending.is_none() {
+            // With more of them it goes faster, or more could come than go.
+            self.sweep_some(self.sweeps.rows_per_step.max(strings.len() / STEPS));
         }
     }
 
+    /// Goes on with a sweep, or begins one.
+    #[cold]
+    fn sweep_some(&mut self, rows: usize) {
+        if !self.cluster.strings.is_sweeping() {
+            self.cluster.begin_sweep();
+        }
+        let mut left = rows;
+        if !self.cluster.is_marked() {
+            left = self.cluster.mark_some(rows);
+            if !self.cluster.is_marked() {
+                return;
+            }
+            // What was kept to save work holds strings of what is gone, and is made afresh (ranks by and by, when they are next used):
+            // decisions stay the same. What is kept from now on is of what is there.
+            self.in_flight_events.values_mut().for_each(super::in_flight::InFlightEvents::forget);
+            self.cluster.forget_changes();
+        }
+        self.cluster.strings.free_some(left);
+    }
+
+    /// Forgets all strings that nothing holds.
     #[cold]
     pub(super) fn sweep_now(&mut self) {
-        self.in_flight_events.values_mut().for_each(super::in_flight::InFlightEvents::forget);
+        while self.cluster.strings.is_sweeping() {
+            self.sweep_some(usize::MAX);
+        }
+        self.sweep_some(usize::MAX);
         self.ranks.clear(&mut self.cluster);
-        self.cluster.sweep_strings();
     }
 }
 
@@ -35,9 +80,10 @@ mod tests {
     use plimsoll_state::ObjectEvent;
     use plimsoll_state::time::Time;
 
-    fn actions(history: Vec<Vec<Event>>, sweeps: bool, labels: usize) -> (String, usize) {
+    /// `rows`: those that are looked at before each attempt for sweeps that never end.
+    fn actions(history: Vec<Vec<Event>>, rows: Option<usize>, labels: usize) -> (String, usize) {
         let mut p = Scheduler::new(Config::default());
-        p.sweeps_always = sweeps;
+        p.sweeps = Sweeps { rows_per_step: rows.unwrap_or(ROWS_PER_STEP), always: rows.is_some() };
         let mut out: Vec<Action> = Vec::new();
         for (at, events) in history.into_iter().enumerate() {
             let now = Time::from_seconds(at as i64 / 3);
@@ -62,10 +108,13 @@ mod tests {
     fn sweeping_changes_no_decision() {
         for seed in 0..6 {
             for history in [busy_history(seed, 250), related_history(seed, 250)] {
-                let (plain, all) = actions(history.clone(), false, 3);
-                let (swept, few) = actions(history, true, 3);
-                assert_eq!(plain, swept, "seed {seed}");
-                assert!(few < all, "{few} of {all}");
+                let (plain, all) = actions(history.clone(), None, 3);
+                // At once, and in parts.
+                for rows in [usize::MAX, 50, 7] {
+                    let (swept, few) = actions(history.clone(), Some(rows), 3);
+                    assert_eq!(plain, swept, "seed {seed}, {rows} rows");
+                    assert!(few < all, "{few} of {all}, {rows} rows");
+                }
             }
         }
     }

@@ -51,5 +51,6 @@ impl Cluster {
             self.pods.iter().filter(|(_, p)| p.nominated.is_some()).map(|(id, _)| id).collect();
         assert_eq!(nominees, self.nominees, "nominated pods");
         self.check_groups();
+        self.check_strings();
     }
 }

@@ -17,6 +17,7 @@ pub mod ports;
 mod preempting;
 mod sources;
 pub mod spec;
+mod sweep;
 pub(crate) mod to_come;
 mod view;
 pub mod workloads;
@@ -35,7 +36,7 @@ pub use view::{NodeColumns, NodeView, PodView};
 
 use foldhash::fast::FixedState;
 use objects::Objects;
-use plimsoll_state::intern::{Interner, Map, Marks, Sym};
+use plimsoll_state::intern::{Interner, Map, Sym};
 use plimsoll_state::parted::{PartedMap, PartedTable};
 use plimsoll_state::{cast::index32, model, slab::Id, slab::Slab, time::Time};
 use std::collections::BTreeSet;
@@ -84,6 +85,8 @@ pub struct Cluster {
     pub(crate) sources: sources::Sources,
     /// What will be made for the pods that rows of joint admission stand for.
     pub(crate) to_come: Map<PodId, to_come::ToCome>,
+    /// Where a sweep of the strings goes on.
+    unmarked: sweep::Unmarked,
     /// When the last event was handled, or decisions were made.
     pub(crate) now: Time,
 }
@@ -112,62 +115,13 @@ impl Default for Cluster {
             changes: Changes::default(),
             sources: sources::Sources::default(),
             to_come: Map::default(),
+            unmarked: sweep::Unmarked::default(),
             now: Time::default(),
         }
     }
 }
 
 impl Cluster {
-    /// Forgets strings that nothing holds any more. The log of changes begins anew, because it holds strings of what is
-    /// gone.
-    pub(crate) fn sweep_strings(&mut self) {
-        self.changes.forget();
-        let mut marks = self.strings.marks();
-        self.mark(&mut marks);
-        self.strings.sweep(&marks);
-    }
-
-    fn mark(&self, marks: &mut Marks) {
-        let Self {
-            strings: _,
-            namespaces,
-            shapes,
-            pods,
-            pods_by_uid: _,
-            hasher: _,
-            nodes,
-            nodes_by_name,
-            columns: _,
-            node_count: _,
-            image_nodes,
-            with_affinity: _,
-            groups,
-            group_keys,
-            workloads: _,
-            nominees: _,
-            objects,
-            preempting: _,
-            changes: _,
-            sources: _,
-            to_come,
-            now: _,
-        } = self;
-        for (name, labels) in namespaces {
-            marks.mark(*name);
-            labels.mark(marks);
-        }
-        shapes.mark(marks);
-        for (_, pod) in pods.iter() {
-            marks.all(pod.owner.iter().map(|(_, name)| name));
-            pod.extra.iter().filter_map(|e| e.usage.as_ref()).for_each(|u| u.mark(marks));
-        }
-        nodes.iter().for_each(|(_, node)| node.mark(marks));
-        marks.all(nodes_by_name.keys().chain(image_nodes.keys()));
-        groups.keys().chain(group_keys.values()).for_each(|(namespace, _)| marks.mark(*namespace));
-        objects.mark(marks);
-        to_come.values().for_each(|t| t.mark(marks));
-    }
-
     /// The pod of this UID.
     pub(crate) fn pod_by_uid(&self, uid: &str) -> Option<PodId> {
         let hash = self.hasher.hash_one(uid);

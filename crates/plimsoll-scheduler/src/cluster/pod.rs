@@ -9,7 +9,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use plimsoll_state::intern::{Interner, Marks, Sym};
 use plimsoll_state::model::{self, PodSpec};
-use plimsoll_state::slab::Slab;
+use plimsoll_state::slab::{Id, Slab};
 use plimsoll_state::time::Time;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -261,14 +261,21 @@ impl Shapes {
         std::mem::take(&mut self.freed_shapes)
     }
 
-    /// Marks what they hold.
-    pub fn mark(&self, marks: &mut Marks) {
-        for (_, shape) in self.shapes.iter() {
+    /// Marks what the shape and the spec of a number hold.
+    pub fn mark(&self, number: usize, marks: &mut Marks) {
+        if let Some(shape) = self.shapes.get(ShapeId::new(number)) {
             let Shape { namespace, labels, spec: _, spec_id: _ } = &*shape.row;
             marks.mark(*namespace);
             labels.mark(marks);
         }
-        self.specs.iter().for_each(|(_, spec)| spec.row.mark(marks));
+        if let Some(spec) = self.specs.get(SpecId::new(number)) {
+            spec.row.mark(marks);
+        }
+    }
+
+    /// The numbers of all shapes and specs are below it.
+    pub fn bound(&self) -> usize {
+        self.shapes.bound().max(self.specs.bound())
     }
 
     /// A shape.

@@ -148,7 +148,7 @@ impl Scheduler {
             {
                 let shape = match own {
                     Some(shape) => cluster.shapes.share(shape),
-                    None => cluster.shapes.selecting(shape, &pairs),
+                    None => cluster.selecting(shape, &pairs),
                 };
                 own = Some(shape);
                 let row = new_row(cluster, &mut self.placeholders, &name, shape);
