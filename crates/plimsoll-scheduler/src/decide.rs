@@ -43,19 +43,17 @@ impl Scheduler {
         self.give_up_extending();
         self.end_waiting();
         self.settle_victims();
-        self.queue.flush_backoff(now);
-        for id in self.queue.take_unschedulable_leftover(now) {
-            self.retry(id);
-        }
+        self.flush_queue();
         self.repeat_due();
         self.reload_pending();
         for action in self.outbox.drain(..) {
             emit(action);
         }
         for decided in 0..self.config.decisions_per_step {
-            // What was put off comes first in the next step.
+            // What was put off comes first in the next step; pods that are still to be moved may come before others.
             let work = &self.ranks.work;
-            if self.extending.is_some() || work.put_off || (decided > 0 && work.is_spent()) {
+            let goes_on = self.extending.is_none() && !self.queue.is_behind;
+            if !goes_on || work.put_off || (decided > 0 && work.is_spent()) {
                 break;
             }
             if decided == 0 || self.sweeps.always {

@@ -27,6 +27,7 @@ mod evaluate;
 mod events;
 mod extend;
 mod extender;
+mod flush;
 pub mod framework;
 mod freed;
 mod group_cycle;

@@ -105,7 +105,16 @@ pub(crate) struct Queue {
     /// How long a pod may wait for events.
     pub max_in_unschedulable_pods: Duration,
     last_flush: Time,
+    /// When pods were last found that have waited for too long, while some of them are still to be moved.
+    flushing: Option<Time>,
+    /// Most pods that a step moves because their time is over; fewer in tests.
+    pub moves_per_step: usize,
+    /// Whether the last step left some of them where they were.
+    pub is_behind: bool,
 }
+
+/// Most pods that a step moves because their time is over: a few milliseconds of work.
+const MOVES_PER_STEP: usize = 4096;
 
 /// How often pods that have waited for too long are moved (upstream `flushUnschedulablePodsLeftover`).
 const FLUSH_PERIOD: Duration = Duration::from_seconds(30);
@@ -133,6 +142,9 @@ impl Queue {
             popped: Stage::Active,
             max_in_unschedulable_pods,
             last_flush: Time(i64::MIN),
+            flushing: None,
+            moves_per_step: MOVES_PER_STEP,
+            is_behind: false,
         }
     }
 
@@ -334,29 +346,36 @@ impl Queue {
         })
     }
 
-    /// Moves pods whose backoff is over to the active queue.
-    pub fn flush_backoff(&mut self, now: Time) {
-        loop {
+    /// Moves pods whose backoff is over to the active queue, as many as a step does. Whether that are all.
+    pub fn flush_backoff(&mut self, now: Time) -> bool {
+        for _ in 0..self.moves_per_step {
             let over = |q: &BTreeSet<(i64, ActiveKey)>| {
                 q.first().filter(|(expiry, _)| *expiry < now.seconds()).map(|(_, key)| key.2)
             };
-            let Some(id) = over(&self.backoff_q).or_else(|| over(&self.error_backoff_q)) else { return };
+            let Some(id) = over(&self.backoff_q).or_else(|| over(&self.error_backoff_q)) else { return true };
             self.enter(id, Stage::Active);
         }
+        false
     }
 
-    /// Pods that have waited for an event for too long; none between the 30 s periods
-    /// (upstream `flushUnschedulablePodsLeftover`).
-    pub fn take_unschedulable_leftover(&mut self, now: Time) -> Vec<PodId> {
-        if now < self.last_flush.plus(FLUSH_PERIOD) {
-            return Vec::new();
-        }
-        self.last_flush = now;
+    /// Pods that have waited for an event for too long, as many as a step moves; none between the 30 s periods
+    /// (upstream `flushUnschedulablePodsLeftover`). The caller moves them, or they are found again. And whether that are all.
+    pub fn unschedulable_leftover(&mut self, now: Time) -> (Vec<PodId>, bool) {
+        let at = match self.flushing {
+            Some(at) => at,
+            None if now < self.last_flush.plus(FLUSH_PERIOD) => return (Vec::new(), true),
+            None => {
+                self.last_flush = now;
+                now
+            }
+        };
         let late = self
             .unschedulable_pods
             .iter()
-            .take_while(|(t, _, _)| now.since(*t) > self.max_in_unschedulable_pods);
-        late.map(|(_, _, id)| *id).collect()
+            .take_while(|(t, _, _)| at.since(*t) > self.max_in_unschedulable_pods);
+        let late: Vec<PodId> = late.take(self.moves_per_step).map(|(_, _, id)| *id).collect();
+        self.flushing = (late.len() == self.moves_per_step).then_some(at);
+        (late, self.flushing.is_none())
     }
 
     /// Whether any pod waits for events.
@@ -371,7 +390,7 @@ impl Queue {
 
     /// When something happens by time alone; `now` if pods are ready.
     pub fn next_wake(&self, now: Time) -> Option<Time> {
-        if !self.active_q.is_empty() || !self.backoff_q.is_empty() {
+        if !self.active_q.is_empty() || !self.backoff_q.is_empty() || self.is_behind {
             return Some(now);
         }
         let error = self.error_backoff_q.first().map(|(expiry, _)| Time::from_seconds(expiry + 1));

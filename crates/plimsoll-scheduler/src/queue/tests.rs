@@ -64,9 +64,9 @@ fn leftovers_come_back_after_five_minutes() {
     q.get_mut(a).expect("queued").unschedulable_plugins.insert(PluginId::new(5));
     q.enter(a, Stage::Unschedulable);
     assert_eq!(q.stopped_by(PluginId::new(5)).count(), 1);
-    assert!(q.take_unschedulable_leftover(Time::from_seconds(300)).is_empty());
+    assert!(q.unschedulable_leftover(Time::from_seconds(300)).0.is_empty());
     assert_eq!(q.next_wake(Time::from_seconds(300)), Some(Time::from_seconds(330)));
-    assert_eq!(q.take_unschedulable_leftover(Time::from_seconds(330)), [a]);
+    assert_eq!(q.unschedulable_leftover(Time::from_seconds(330)), (vec![a], true));
     q.enter(a, Stage::Active);
     assert_eq!(q.stopped_by(PluginId::new(5)).count(), 0);
     assert!(q.remove(a).is_some());
