@@ -84,8 +84,10 @@ impl Queueing {
         if !self.held {
             self.requeue_inadmissible_workloads(now);
         }
-        // A workload that is still to be queued again may be in a queue in which it must no longer be.
-        if !self.held && !self.due.is_empty() && self.dirty.requeue.is_empty() {
+        // A workload that is still to be queued again may be in a queue in which it must no longer be, and a node that is still to be
+        // looked at may be one that failed.
+        let behind = !self.dirty.requeue.is_empty() || self.tas.health.is_behind(now);
+        if !self.held && !self.due.is_empty() && !behind {
             self.run_cycle(now, nodes);
             self.reconcile_state(now);
         }

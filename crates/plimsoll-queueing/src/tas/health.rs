@@ -19,6 +19,9 @@ use plimsoll_state::time::{Duration, SECOND, Time};
 /// After how long a node that is not ready counts as failed (Kueue `NodeFailureDelay`).
 const FAILURE_DELAY: Duration = Duration::from_seconds(30);
 
+/// How many nodes that changed take as much time as a workload. More of them than the events of a step concern, so that they get fewer.
+const NODES_PER_WORKLOAD: usize = 4;
+
 /// Gate of pods that wait for their place.
 const TOPOLOGY_GATE: &str = "kueue.x-k8s.io/topology";
 
@@ -96,6 +99,25 @@ impl Health {
     /// Looks at a node again at a later time.
     pub(crate) fn look_again(&mut self, at: Time, node: &str) {
         self.timers.insert((at, node.to_owned()));
+    }
+
+    /// Takes some of the nodes that have to be looked at now.
+    fn take_suspects(&mut self, now: Time, most: usize) -> BTreeMap<String, Suspect> {
+        while self.suspects.len() < most
+            && let Some(due) = self.timers.first().filter(|(at, _)| *at <= now).cloned()
+        {
+            self.timers.remove(&due);
+            self.suspect(&due.1);
+        }
+        if self.suspects.len() <= most {
+            return std::mem::take(&mut self.suspects);
+        }
+        std::iter::from_fn(|| self.suspects.pop_first()).take(most).insert_each()
+    }
+
+    /// Whether nodes have to be looked at now that a step had no time for.
+    pub(crate) fn is_behind(&self, now: Time) -> bool {
+        self.next().is_some_and(|at| at <= now)
     }
 
     /// When a node has to be looked at.
@@ -245,14 +267,11 @@ impl Queueing {
         }
     }
 
-    /// Looks at nodes that changed, or whose pods did.
+    /// Looks at nodes that changed, or whose pods did: as many as a step has time for. Cycles wait until all of them are looked at.
     pub(crate) fn check_nodes(&mut self, now: Time) {
-        while let Some((at, node)) = self.tas.health.timers.first().cloned().filter(|(t, _)| *t <= now) {
-            self.tas.health.timers.remove(&(at, node.clone()));
-            self.tas.health.suspect(&node);
-        }
+        let most = NODES_PER_WORKLOAD * self.bounded.most;
         self.tas.health.follows = false;
-        let suspects = std::mem::take(&mut self.tas.health.suspects);
+        let suspects = self.tas.health.take_suspects(now, most);
         let ask = suspects.iter().filter(|(_, s)| s.changed);
         let mut placed: BTreeMap<String, Vec<WorkloadId>> =
             ask.map(|(n, _)| (n.clone(), Vec::new())).insert_each();

@@ -434,6 +434,69 @@ fn a_node_that_recovers_is_kept() {
     assert_eq!(w.places("j"), "a-1-x=2");
 }
 
+/// Nodes that change at one time are looked at in parts, before the next cycle, with the same outcome.
+#[test]
+fn many_nodes_that_fail_are_looked_at_in_parts() {
+    let names: Vec<String> = (0..24).map(|n| format!("a-{}-n{n:02}", n % 3)).collect();
+    let nodes: Vec<(&str, i64)> = names.iter().map(|n| (n.as_str(), 2)).collect();
+    let play = |most: Option<usize>| {
+        let mut w = Harness::new(Config::default(), &[], &nodes);
+        let queueing = w.engine.queueing_mut().unwrap();
+        queueing.bounded.most = most.unwrap_or(queueing.bounded.most);
+        let jobs: Vec<String> = (0..12).map(|j| format!("j{j:02}")).collect();
+        jobs.iter().for_each(|j| w.submit(job(j, 2, request(Some("rack"), None, &[]))));
+        // All nodes of pods, and some others.
+        let used: Vec<String> = jobs.iter().map(|j| w.hosts(j)[0].0.clone()).collect();
+        let failing: Vec<String> = names.iter().filter(|n| used.contains(n)).take(9).cloned().collect();
+        let events = |w: &mut Harness| -> Vec<engine::Event> {
+            let failed =
+                failing.iter().map(|n| Node { ready: false, ready_since: None, ..w.nodes[n].clone() });
+            failed.collect::<Vec<_>>().into_iter().map(|n| w.see_node(n)).collect()
+        };
+        let (mut batch, mut actions) = (events(&mut w), Vec::new());
+        let waiting = job("late", 2, request(Some("rack"), None, &[]));
+        w.jobs.insert(waiting.key.clone(), waiting.clone());
+        batch.push(engine::Event::Queueing(Event::WorkloadUpsert(Box::new(waiting))));
+        w.engine.step(w.now, &mut batch, &mut actions);
+        let noted = |a: &engine::Action| match a {
+            engine::Action::Queueing(Action::UpdateWorkload(u)) => {
+                let mut status = w.jobs[&u.key].status.clone();
+                u.apply(&mut status);
+                (usize::from(!status.unhealthy_nodes.is_empty()), usize::from(u.key.name == "late"))
+            }
+            _ => (0, 0),
+        };
+        let (failed, late) = actions.iter().map(noted).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        match most {
+            // Four, and no cycle until all of them are looked at.
+            Some(1) => {
+                assert_eq!((failed > 0 && failed <= NODES_AT_ONCE, late), (true, 0), "{failed}");
+                assert!(w.engine.next_wake().is_some_and(|t| t <= w.now));
+            }
+            _ => assert_eq!((failed, late), (failing.len(), 1)),
+        }
+        // What was asked for is done late: the state of the object is the one that counts.
+        for action in actions {
+            if let engine::Action::Queueing(Action::UpdateWorkload(u)) = action {
+                w.change_job(&u.key.name.clone(), |job| u.apply(&mut job.status));
+            }
+        }
+        w.wait(2);
+        w.wait(60);
+        let of = |j: &String| (w.places(j), w.job(j).status.unhealthy_nodes.clone());
+        let mut out: Vec<_> = jobs.iter().map(of).collect();
+        out.push(of(&"late".to_owned()));
+        assert!(
+            out.iter().all(|(places, bad)| bad.is_empty() && !failing.iter().any(|n| places.contains(n)))
+        );
+        out.iter().map(|(places, _)| !places.is_empty()).collect::<Vec<_>>()
+    };
+    assert_eq!(play(Some(1)), play(None));
+}
+
+/// Nodes that a step looks at where it brings one workload up to date.
+const NODES_AT_ONCE: usize = 4;
+
 /// A pod whose own template names its node is nobody's stray; one that was sent to a node it has no place on is.
 #[test]
 fn pods_that_choose_their_node_are_left_alone() {
