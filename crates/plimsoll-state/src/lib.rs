@@ -22,6 +22,7 @@
 pub mod answer;
 pub mod cast;
 pub mod collect;
+pub mod grow;
 pub mod intern;
 pub mod model;
 pub mod parted;

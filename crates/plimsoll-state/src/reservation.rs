@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use crate::grow::lengthen;
 use crate::model::Pod;
 use crate::slab::{Id, Slab, dense_id};
 use crate::time::Time;
@@ -253,7 +254,7 @@ impl<O: Id, P: Id, H> Reservations<O, P, H> {
     fn link(&mut self, by: By, index: usize, id: ReservationId) {
         let lists = &mut self.lists[by as usize];
         if lists.len() <= index {
-            lists.resize(index + 1, List::default());
+            lengthen(lists, index + 1, List::default());
         }
         let list = &mut lists[index];
         let before = std::mem::replace(&mut list.last, id);

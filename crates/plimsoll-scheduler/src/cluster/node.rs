@@ -4,6 +4,7 @@ use super::ids::{NodeId, PodId};
 use super::labels::Labels;
 use super::ports::HostPort;
 use super::spec::Taint;
+use plimsoll_state::grow::lengthen;
 use plimsoll_state::intern::{Interner, Marks, Sym};
 use plimsoll_state::model;
 use plimsoll_state::slab::Id;
@@ -206,7 +207,7 @@ pub struct Columns {
 impl Columns {
     pub(super) fn grow(&mut self, rows: usize) {
         for c in self.alloc.iter_mut().chain(&mut self.used).chain(&mut self.nonzero) {
-            c.resize(rows.max(c.len()), 0);
+            lengthen(c, rows, 0);
         }
     }
 

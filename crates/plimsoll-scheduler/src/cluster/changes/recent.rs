@@ -2,6 +2,7 @@
 
 use crate::cluster::NodeId;
 use plimsoll_state::cast::index32;
+use plimsoll_state::grow::lengthen;
 use plimsoll_state::slab::Id;
 
 /// No node.
@@ -46,7 +47,7 @@ impl Recent {
         }
         let i = node.index();
         if i >= self.links.len() {
-            self.links.resize(i + 1, Link { at: 0, itself: 0, before: NONE, after: NONE });
+            lengthen(&mut self.links, i + 1, Link { at: 0, itself: 0, before: NONE, after: NONE });
         }
         self.end += 1;
         let link = &mut self.links[i];
