@@ -1,12 +1,12 @@
 //! A large cluster in virtual time, with one leader or with several shards:
 //!
-//!     shards NODES SHARDS even|skewed PERCENT
+//!     shards NODES SHARDS even|skewed PERCENT [EVENTS]
 //!
 //! The same gangs come to the same nodes and the same quota, whatever SHARDS is: a twentieth of the nodes, a ClusterQueue
 //! with their CPUs as its quota, and the gangs of that queue belong together (a *pool*), and SHARDS divides the pools. With
 //! one shard, all ClusterQueues are in one cohort and borrow from each other; those of a shard are a cohort of their own, and nothing
 //! is lent between shards. PERCENT: the work that comes, of what the nodes do in the time in which it comes. `skewed`: pools get
-//! between half and one and a half times that. Writes are
+//! between half and one and a half times that. EVENTS: the most in a step; without, as many as in the driver of `plimsoll run`. Writes are
 //! carried out at once. Shards are played one after the other, so that the memory is that of the process of one.
 
 #![allow(
@@ -31,14 +31,18 @@ use plimsoll_state::model::{Container, LabelSelector, Node, Pod, PodSpec, String
 use plimsoll_state::rng::Rng;
 use plimsoll_state::time::{Duration, Time};
 
+/// The one of the program: how long it takes to grow a list, or to free many objects, depends on it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Parts that the cluster has however many shards there are.
 const POOLS: usize = 20;
 /// CPUs of a node, in millicores.
 const NODE: i64 = 8_000;
 /// Seconds in which gangs come.
 const ARRIVALS: i64 = 600;
-/// Most events in a step, as in the driver of `plimsoll run`.
-const BATCH: usize = 1024;
+/// Most events in a step of the driver of `plimsoll run`.
+const BATCH: usize = 512;
 /// Seconds that a gang runs.
 const RUNS: (i64, i64) = (60, 540);
 
@@ -103,6 +107,8 @@ struct Leader<'a> {
     gangs: &'a [Gang],
     now: i64,
     events: Vec<Event>,
+    /// Most events in a step.
+    batch: usize,
     /// Workloads that have not ended, and how many of their pods have no node.
     running: HashMap<usize, (Workload, usize)>,
     ends: BinaryHeap<Reverse<(i64, usize)>>,
@@ -119,8 +125,9 @@ struct Leader<'a> {
 }
 
 impl<'a> Leader<'a> {
-    fn new(pools: &std::ops::Range<usize>, per_pool: usize, gangs: &'a [Gang]) -> Self {
-        let queueing = Config { explain_every: Duration::from_seconds(60), ..Config::default() };
+    fn new(pools: &std::ops::Range<usize>, per_pool: usize, gangs: &'a [Gang], batch: usize) -> Self {
+        let queueing =
+            Config { explain_every: Duration::from_seconds(60), watch_nodes: true, ..Config::default() };
         let scheduler = plimsoll_scheduler::Config::default();
         let config = EngineConfig { scheduler: Some(scheduler), queueing: Some(queueing), joint: true };
         use plimsoll_queueing::Event as Queue;
@@ -145,6 +152,7 @@ impl<'a> Leader<'a> {
             gangs,
             now: 0,
             events: events.into_iter().map(Event::Queueing).collect(),
+            batch,
             running: HashMap::new(),
             ends: BinaryHeap::new(),
             version: 1,
@@ -157,8 +165,9 @@ impl<'a> Leader<'a> {
         }
     }
 
-    /// Takes in the nodes in batches, as lists come, without deciding.
-    fn start(&mut self, pools: std::ops::Range<usize>, per_pool: usize) {
+    /// Takes in the nodes in batches, as lists come, without deciding. The microseconds that the longest of these took on a processor.
+    fn start(&mut self, pools: std::ops::Range<usize>, per_pool: usize) -> u64 {
+        let mut longest = 0;
         for i in pools.start * per_pool..pools.end * per_pool {
             let name = format!("node-{i}");
             let mut n = Node { uid: name.clone(), name: name.clone(), ready: true, ..Node::default() };
@@ -167,11 +176,17 @@ impl<'a> Leader<'a> {
             n.allocatable.insert("cpu".into(), NODE);
             n.allocatable.insert("pods".into(), 110);
             self.events.push(Event::Object(ObjectEvent::NodeUpsert(Box::new(n))));
-            if self.events.len() == 4096 {
-                self.engine.observe(Time(0), &mut self.events);
+            if self.events.len() == self.batch {
+                longest = longest.max(self.observe());
             }
         }
+        longest.max(self.observe())
+    }
+
+    fn observe(&mut self) -> u64 {
+        let before = on_processor();
         self.engine.observe(Time(0), &mut self.events);
+        on_processor().saturating_sub(before)
     }
 
     fn workload_event(&mut self, workload: &mut Workload) {
@@ -279,7 +294,7 @@ impl<'a> Leader<'a> {
                 self.end(number);
             }
             let mut actions = Vec::new();
-            let mut events: Vec<Event> = self.events.drain(..self.events.len().min(BATCH)).collect();
+            let mut events: Vec<Event> = self.events.drain(..self.events.len().min(self.batch)).collect();
             let handed_in = events.len();
             let (before, began) = (on_processor(), Instant::now());
             self.engine.step(Time(self.now), &mut events, &mut actions);
@@ -333,7 +348,7 @@ fn on_processor() -> u64 {
     text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0) / 1000
 }
 
-fn play(nodes: usize, shards: usize, skewed: bool, percent: usize) {
+fn play(nodes: usize, shards: usize, skewed: bool, percent: usize, batch: usize) {
     let all = gangs(nodes, skewed, percent);
     let (pods, before) = (all.iter().map(|gang| gang.pods).sum::<usize>(), memory("VmRSS"));
     let (per_pool, width) = (nodes / POOLS, POOLS / shards);
@@ -344,12 +359,12 @@ fn play(nodes: usize, shards: usize, skewed: bool, percent: usize) {
     );
     let (mut makespan, mut waited, mut decided, mut seconds) = (0, 0, 0, Vec::new());
     let (mut longest, mut starts, mut steps) = (0, Vec::new(), Vec::new());
-    let mut on_processor = Vec::new();
+    let (mut on_processor, mut longest_at_start) = (Vec::new(), 0);
     for shard in 0..shards {
         let pools = shard * width..(shard + 1) * width;
-        let mut leader = Leader::new(&pools, per_pool, &all);
+        let mut leader = Leader::new(&pools, per_pool, &all, batch);
         let began = Instant::now();
-        leader.start(pools.clone(), per_pool);
+        longest_at_start = longest_at_start.max(leader.start(pools.clone(), per_pool));
         starts.push(began.elapsed().as_secs_f64());
         leader.run(&pools);
         let took = leader.steps.iter().sum::<u128>() as f64 / 1e6;
@@ -374,12 +389,14 @@ fn play(nodes: usize, shards: usize, skewed: bool, percent: usize) {
     println!("steps: P99 {p99} us, longest {:.1} ms of {}", longest as f64 / 1e3, steps.len());
     on_processor.sort_unstable();
     let all = on_processor.iter().map(|(took, _)| took).sum::<u64>() as f64 / 1e6;
-    println!("on a processor: {all:.1} s of all engines; the longest steps:");
-    for (took, [events, actions, looked_at]) in on_processor.iter().rev().take(3) {
+    let over = on_processor.iter().filter(|(took, _)| *took > 50_000).count();
+    println!("on a processor: {all:.1} s of all engines, {over} steps of more than 50 ms; the longest:");
+    for (took, [events, actions, looked_at]) in on_processor.iter().rev().take(5) {
         let took = *took as f64 / 1e3;
         println!("  {took:.1} ms: {events} events, {actions} actions, {looked_at} nodes looked at");
     }
-    println!("start: {:.2} s", starts.iter().copied().fold(0.0, f64::max));
+    let (start, longest) = (starts.iter().copied().fold(0.0, f64::max), longest_at_start as f64 / 1e3);
+    println!("start: {start:.2} s, the longest step of it {longest:.1} ms on a processor");
     println!("memory of one process: at most {} MiB, of which the load {before} MiB", memory("VmHWM"));
 }
 
@@ -390,10 +407,10 @@ fn main() {
         (Some(nodes), Some(shards), Some(load @ ("even" | "skewed")), Some(percent))
             if shards > 0 && nodes.is_multiple_of(POOLS) && POOLS.is_multiple_of(shards) =>
         {
-            play(nodes, shards, load == "skewed", percent);
+            play(nodes, shards, load == "skewed", percent, number(4).filter(|n| *n > 0).unwrap_or(BATCH));
         }
         _ => println!(
-            "usage: shards NODES SHARDS even|skewed PERCENT (NODES a multiple of 20, SHARDS a divisor of 20)"
+            "usage: shards NODES SHARDS even|skewed PERCENT [EVENTS] (NODES a multiple of 20, SHARDS a divisor of 20)"
         ),
     }
 }
