@@ -21,8 +21,8 @@ use crate::clock;
 use crate::flow::Flow;
 use crate::metrics::observe::Observer;
 
-/// Most events taken into one step: with a million nodes, each takes about 20 microseconds.
-const BATCH: usize = 1024;
+/// Most events taken into one step: with a million nodes, each takes about 25 microseconds, and as long in what follows from it.
+const BATCH: usize = 512;
 /// Most batches of actions that wait for the executor; the engine waits when there are more.
 const BACKLOG: usize = 64;
 /// Least time between two steps: in a burst, events are gathered instead of waking the thread for each. One that comes
