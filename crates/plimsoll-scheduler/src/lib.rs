@@ -94,7 +94,7 @@ pub struct Config {
     pub max_in_unschedulable: Duration,
     /// Most decisions in one step.
     pub decisions_per_step: usize,
-    /// Most nodes that a step looks at to rank them, about a hundred to three hundred nanoseconds each.
+    /// Most nodes that a step looks at to rank them, about a hundred nanoseconds to a microsecond each.
     pub looks_per_step: usize,
     /// HTTP extenders, in the order of their use: those that can be ignored come last.
     pub extenders: Vec<Extender>,
@@ -112,7 +112,7 @@ impl Default for Config {
             backoff: Backoff::default(),
             max_in_unschedulable: Duration::from_seconds(300),
             decisions_per_step: 1024,
-            looks_per_step: 1 << 16,
+            looks_per_step: 1 << 15,
             extenders: Vec::new(),
             device_selector: None,
             stopwatch: None,
