@@ -129,24 +129,30 @@ async fn until_stopped(events: impl Future<Output = ()>, stop: CancellationToken
     }
 }
 
-/// Follows the resources, and returns what the follower of each knows that a process taking over has to have seen.
+/// What the followers of resources know that a process has to have seen: before it takes over, and before it decides with a tree.
+type Memories = (Vec<(Resource, Memory)>, Vec<(Resource, Memory)>);
+
+/// Follows the resources.
 fn watch_all(
     api: &Api,
     resources: Vec<Resource>,
     sinks: &ingest::Sinks,
     supervisor: &Supervisor,
     stop: &CancellationToken,
-) -> Vec<(Resource, Memory)> {
-    let mut given = Vec::new();
+) -> Memories {
+    let (mut given, mut of_trees) = (Vec::new(), Vec::new());
     for resource in resources {
         let follower = ingest::Follower::new(api.clone(), resource, sinks.clone());
         if take_over::GIVES.contains(&resource) {
             given.push((resource, follower.memory()));
         }
+        if moves::OF_TREES.contains(&resource) {
+            of_trees.push((resource, follower.memory()));
+        }
         let (name, stop) = (format!("watch of {}", resource.plural), stop.clone());
         supervisor.spawn(name, move || follower.clone().run(stop.clone()));
     }
-    given
+    (given, of_trees)
 }
 
 /// Follows the jobs of kinds that are not built in.
@@ -234,7 +240,7 @@ impl Runtime {
         if roles.queueing {
             declared_kinds(&api, &sinks, settings, &supervisor, &stop);
         }
-        let took_over = taking_over((&api, claim, &inbox), given, &supervisor, &stop);
+        let took_over = taking_over((&api, claim, &sinks), given.clone(), &supervisor, &stop);
         pauses((&health, &inbox), &supervisor, &stop);
         let statuses = Statuses::default();
         let writing = execute::Context {
@@ -277,7 +283,14 @@ impl Runtime {
                 metrics: jobs.clone(),
                 supervisor: supervisor.clone(),
             };
-            moves::start(&api, shard.as_ref(), &leading, (&supervisor, &stop));
+            let moves = moves::Context {
+                api: api.clone(),
+                sinks: sinks.clone(),
+                recorder: recorder.clone(),
+                leading: leading.clone(),
+                seen: given.1,
+            };
+            moves::start(&moves, (&supervisor, &stop));
             multikueue::start_where_due(context, shard.as_ref(), &stop);
             let context = control::Context {
                 queue,
@@ -343,16 +356,16 @@ impl Runtime {
 
 /// Has a new leader wait until the watches have shown what the one before wrote; the token is cancelled then.
 fn taking_over(
-    (api, claim, inbox): (&Api, &Claim, &driver::Inbox),
-    given: Vec<(Resource, Memory)>,
+    (api, claim, sinks): (&Api, &Claim, &ingest::Sinks),
+    given: Memories,
     supervisor: &Supervisor,
     stop: &CancellationToken,
 ) -> CancellationToken {
     let took_over = CancellationToken::new();
-    let (api, claim, inbox, stop) = (api.clone(), claim.clone(), inbox.clone(), stop.clone());
+    let (api, claim, sinks, stop) = (api.clone(), claim.clone(), sinks.clone(), stop.clone());
     let done = took_over.clone();
     supervisor.spawn("taking over", move || {
-        let work = take_over::run(api.clone(), claim.clone(), given.clone(), inbox.clone(), done.clone());
+        let work = take_over::run(api.clone(), claim.clone(), given.clone(), sinks.clone(), done.clone());
         let stop = stop.clone();
         async move { stop.run_until_cancelled(work).await.unwrap_or_default() }
     });

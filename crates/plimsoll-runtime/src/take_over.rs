@@ -1,5 +1,6 @@
 //! How a replica that follows becomes the one that decides.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use plimsoll_api::watch::{Meta, Page};
@@ -9,7 +10,8 @@ use plimsoll_client::{discovery, pager};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, DEVICE_CLAIMS, Encoding, Error, QUOTA_LOANS, Resource, WORKLOADS};
-use crate::driver::Inbox;
+use crate::ingest::Sinks;
+use crate::moves;
 
 /// First and longest pause after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -22,12 +24,12 @@ pub const GIVES: [Resource; 3] = [WORKLOADS, DEVICE_CLAIMS, QUOTA_LOANS];
 ///
 /// That one wrote nothing after it lost the Lease; but the watch may be late, and quota or devices that it gave would be
 /// given again, and a job that runs by right would be suspended because its workload seems to have no quota. Pods need no
-/// such look: a node refuses those that it has no room for.
+/// such look: a node refuses those that it has no room for. `of_trees`: the same of what says which trees a shard has.
 pub async fn run(
     api: Api,
     claim: Claim,
-    given: Vec<(Resource, Memory)>,
-    inbox: Inbox,
+    (given, of_trees): (Vec<(Resource, Memory)>, Vec<(Resource, Memory)>),
+    sinks: Sinks,
     took_over: CancellationToken,
 ) {
     if !claim.wait().await {
@@ -39,14 +41,20 @@ pub async fn run(
             caught_up(&api, resource, &seen).await;
         }
     }
-    inbox.lead();
+    // The trees of a shard are looked for before their queues are said to be inactive.
+    if sinks.shard.is_some() {
+        sinks.synced.wait().await;
+        moves::find(&api, &sinks, &of_trees).await;
+    }
+    sinks.inbox.lead();
     took_over.cancel();
 }
 
-/// Waits until everything that was written to objects of a resource until now has been handed on.
-async fn caught_up(api: &Api, resource: Resource, seen: &Memory) {
+/// Waits until everything that was written to objects of a resource until now has been handed on. Returns the version of the list
+/// that says so, and the UIDs in it.
+pub async fn caught_up(api: &Api, resource: Resource, seen: &Memory) -> (u64, BTreeSet<String>) {
     let mut pause = RETRY.0;
-    let newest = loop {
+    let Newest { newest, version, uids } = loop {
         match newest(api, resource).await {
             Ok(newest) => break newest,
             Err(e) => {
@@ -58,21 +66,36 @@ async fn caught_up(api: &Api, resource: Resource, seen: &Memory) {
         pause = (pause * 2).min(RETRY.1);
     };
     seen.reached(newest).await;
+    (version, uids)
 }
 
-/// The newest version of an object of a resource; 0 when there is none.
-async fn newest(api: &Api, resource: Resource) -> Result<u64, Error> {
-    let mut newest = 0;
+/// A list of a resource.
+#[derive(Default)]
+struct Newest {
+    /// The newest version of an object; 0 when there is none.
+    newest: u64,
+    /// The version of the list.
+    version: u64,
+    /// UIDs, of loans alone.
+    uids: BTreeSet<String>,
+}
+
+async fn newest(api: &Api, resource: Resource) -> Result<Newest, Error> {
+    let mut found = Newest::default();
     let collection = resource.collection("");
     let compare = &mut |page: &Page<'_>| {
-        let metas = page.items.iter().filter_map(|item| Meta::of(item));
-        newest = metas.filter_map(|meta| meta.resource_version.parse().ok()).fold(newest, u64::max);
+        for meta in page.items.iter().filter_map(|item| Meta::of(item)) {
+            found.newest = found.newest.max(meta.resource_version.parse().unwrap_or(0));
+            if resource == QUOTA_LOANS {
+                found.uids.insert(meta.uid.to_string());
+            }
+        }
     };
     match pager::each_page(api, &collection, "", Encoding::Metadata, compare).await {
-        Ok(_) => Ok(newest),
+        Ok(version) => Ok(Newest { version: version.parse().unwrap_or(0), ..found }),
         // A proxy may answer 404 for anything, and what is there would be given again.
         Err(e) if e.is_not_found() => match discovery::lacks(api, resource).await {
-            Ok(true) => Ok(0),
+            Ok(true) => Ok(Newest::default()),
             Ok(false) => Err(e),
             Err(unknown) => Err(unknown),
         },

@@ -196,7 +196,9 @@ impl Network {
             }
         }
         // Writes that name the version which they are about do nothing the second time.
-        let names_version = matches!(kind, Kind::QuotaLoan | Kind::Node) && writes;
+        let of_tree = matches!(&request, Request::Patch { kind: Kind::Cohort | Kind::ClusterQueue, status: false, body, .. }
+            if f.late > 0 && body["metadata"]["resourceVersion"].is_string());
+        let names_version = matches!(kind, Kind::QuotaLoan | Kind::Node) && writes || of_tree;
         if names_version && rng.chance(f.late) {
             fate = Fate::Late;
             self.agenda.after(Duration::from_millis(rng.range(10, 1_000)), Event::Answer(number));

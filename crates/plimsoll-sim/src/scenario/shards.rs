@@ -53,11 +53,11 @@ pub fn sharded(seed: u64) -> Scenario {
             10 | 11 => {
                 Operation::MoveNode { node: below(&mut rng, plan.nodes.len()), shard: below(&mut rng, 2) }
             }
-            12 => {
+            12 | 17 => {
                 let roots: Vec<usize> =
                     (0..plan.cohorts.len()).filter(|i| plan.cohorts[*i].parent.is_none()).collect();
                 let cohort = roots[below(&mut rng, roots.len())];
-                Operation::MoveTree { cohort, shard: below(&mut rng, 2) }
+                Operation::MoveTree { cohort, shard: below(&mut rng, 2), by_hand: rng.chance(300) }
             }
             13 | 14 if loans > 0 => {
                 Operation::EndLoan { loan: below(&mut rng, loans), delete: rng.chance(300) }
