@@ -22,12 +22,15 @@ const UNWRITTEN_SEEDS: &[&str] = &["--unwritten", "--seeds", "100", "--no-shrink
 const SHARD_SEEDS: &[&str] = &["--shards", "--seeds", "200", "--no-shrink"];
 /// Tests that find mutations of quota loans, which have a model of the API of their own.
 const LOANS: &[&str] = &["-p", "plimsoll-queueing", "--lib", "loans::protocol_tests"];
+/// Tests that find mutations of how trees move, which seeds hit too seldom.
+const TREES: &[&str] = &["-p", "plimsoll-api", "-p", "plimsoll-jobs", "--lib", "shards"];
 /// How the first line of those ends.
-const FAMILIES: [(&str, Finder); 4] = [
+const FAMILIES: [(&str, Finder); 5] = [
     ("(--joint)", Finder::Seeds(JOINT_SEEDS)),
     ("(--unwritten)", Finder::Seeds(UNWRITTEN_SEEDS)),
     ("(--shards)", Finder::Seeds(SHARD_SEEDS)),
     ("(--loans)", Finder::Tests(LOANS)),
+    ("(--trees)", Finder::Tests(TREES)),
 ];
 
 /// What has to find a mutation.
