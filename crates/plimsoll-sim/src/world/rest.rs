@@ -1,5 +1,8 @@
 //! What must hold when nothing is under way, and that everything comes to its end.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use plimsoll_api::shards::{DEFAULT, LABEL, LED_BY};
 use plimsoll_queueing::WorkloadKey;
 use plimsoll_state::Duration;
@@ -94,17 +97,39 @@ impl World {
         Ok(())
     }
 
+    /// The root cohort of a ClusterQueue, which has one in scenarios of shards.
+    fn root_of(&self, queue: &Value) -> String {
+        let mut root = text(queue, &["spec", "cohortName"]);
+        while let Some(cohort) = self.network.api.get(Kind::Cohort, "", root) {
+            match text(cohort, &["spec", "parentName"]) {
+                "" => break,
+                parent => root = parent,
+            }
+        }
+        root.to_owned()
+    }
+
     /// No two leaders admit in one tree.
     pub(super) fn check_trees(&self) -> Result<(), Violation> {
         if self.leaders.len() < 2 {
             return Ok(());
         }
+        // The leader of each tree, and a ClusterQueue that it admits in.
+        let mut led: BTreeMap<String, (usize, String)> = BTreeMap::new();
         for queue in self.network.api.all(Kind::ClusterQueue) {
             let name = name_of(queue).1;
             let decides =
-                |process: &&Process| process.division().is_some_and(|division| division.decides(&name));
-            if self.leaders.iter().filter(decides).count() > 1 {
-                return Err(Violation::new(Rule::Shards, format!("two leaders admit in {name}")));
+                |process: &Process| process.division().is_some_and(|division| division.decides(&name));
+            for leader in (0..self.leaders.len()).filter(|index| decides(&self.leaders[*index])) {
+                match led.entry(self.root_of(queue)) {
+                    Entry::Vacant(free) => drop(free.insert((leader, name.clone()))),
+                    Entry::Occupied(first) if first.get().0 == leader => {}
+                    Entry::Occupied(first) => {
+                        let message =
+                            format!("two leaders admit in one tree: in {} and in {name}", first.get().1);
+                        return Err(Violation::new(Rule::Shards, message));
+                    }
+                }
             }
         }
         Ok(())
