@@ -1,28 +1,33 @@
 //! Gives nodes and trees of cohorts to other shards: only the shard that leads them names the next one, after it has stopped deciding
 //! with them and nothing is under way there. And finds out what leaders before wrote about trees that come to this shard.
 
-use std::collections::BTreeSet;
+mod targets;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use plimsoll_api::event::{EventRecord, ObjectReference};
-use plimsoll_api::request::Error;
+use plimsoll_api::request::{Error, Request};
 use plimsoll_api::shards::{LED_BY, TreeChange, TreeKind, TreeObject, TreeStep};
 use plimsoll_client::Supervisor;
 use plimsoll_client::reflector::Memory;
 use plimsoll_client::workers::Gate as _;
+use plimsoll_jobs::shards::Step;
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Api, CLUSTER_QUEUES, COHORTS, QUOTA_LOANS, Resource, WORKLOADS};
+use crate::api::{Api, CLUSTER_QUEUES, COHORTS, NODES, Resource};
 use crate::cache::Kind;
 use crate::event_recorder::Recorder;
-use crate::execute::GRACE;
+use crate::execute::{FOLLOWS, GRACE};
 use crate::ingest::Sinks;
 use crate::leading::Leading;
+use crate::settings::ShardLeases;
 use crate::shard::{Leaving, Shard};
-use crate::take_over::caught_up;
+use crate::take_over::find;
+use targets::Targets;
 
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(200);
@@ -32,22 +37,33 @@ const RETRY: Duration = Duration::from_secs(5);
 const WRITES: usize = 8;
 /// How long another shard may lead a tree of this one before that is reported, and how often it is.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Resources whose objects carry out decisions about trees, or say which there are.
-pub const OF_TREES: [Resource; 4] = [COHORTS, CLUSTER_QUEUES, WORKLOADS, QUOTA_LOANS];
-
 /// What moves need.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// Requests.
-    pub api: Api,
+    api: Api,
     /// The way to the engine and the cache.
-    pub sinks: Sinks,
+    sinks: Sinks,
     /// Events.
-    pub recorder: Recorder,
+    recorder: Recorder,
     /// Whether this process decides.
-    pub leading: Leading,
-    /// What has been seen of [`OF_TREES`].
-    pub seen: Vec<(Resource, Memory)>,
+    leading: Leading,
+    /// What has been seen of [`OF_TREES`](crate::take_over::OF_TREES).
+    seen: Vec<(Resource, Memory)>,
+    /// Where leaders of other shards have their Leases.
+    leases: Option<ShardLeases>,
+}
+
+impl Context {
+    /// What these share with others.
+    pub fn new(
+        (api, sinks): (&Api, &Sinks),
+        (recorder, leading): (&Recorder, &Leading),
+        (seen, leases): (Vec<(Resource, Memory)>, Option<ShardLeases>),
+    ) -> Self {
+        let (api, sinks, recorder) = (api.clone(), sinks.clone(), recorder.clone());
+        Self { api, sinks, recorder, leading: leading.clone(), seen, leases }
+    }
 }
 
 /// Gives nodes and trees away, and takes trees over, until stopped, where there are shards.
@@ -76,6 +92,15 @@ async fn looks(context: &Context, stop: &CancellationToken) -> bool {
     }
 }
 
+/// Sends a write that gives something away, unless the Lease was lost since that was decided: by the version that the write names, it may
+/// be what the next leader decides with.
+async fn send(context: &Context, request: &Request) -> Result<Value, Error> {
+    match context.leading.claim.held() {
+        true => context.api.send(request).await,
+        false => Err(Error::Transport(FOLLOWS.into())),
+    }
+}
+
 /// Waits for the answers to writes that give something away. At a stop they get a moment; the Lease of a process that does not know what
 /// became of them expires, so that they are carried out or given up before another one decides.
 async fn answered<T>(
@@ -97,10 +122,15 @@ async fn answered<T>(
 }
 
 async fn give_nodes(context: Context, shard: Shard, stop: CancellationToken) {
+    let mut targets = Targets::new(context.leases.clone());
     while looks(&context, &stop).await {
         for (node, leaving) in shard.given_away() {
+            if leaving.to != shard.name() && !targets.is_led(&context.api, &leaving.to).await {
+                targets.report(&leaving.to, || Some(regarding_node(&node)), &context.recorder);
+                continue;
+            }
             let request = leaving.request(&node);
-            match answered(context.api.send(&request), &context, &stop).await {
+            match answered(send(&context, &request), &context, &stop).await {
                 None => return,
                 Some(Ok(_)) => tracing::info!(node, from = shard.name(), to = leaving.to, "Node moved"),
                 // The watch shows the newer version, or that the node is gone.
@@ -120,12 +150,15 @@ fn refused(node: &str, leaving: &Leaving, error: &Error) {
 
 /// Claims objects of trees for the shard, and gives those away that are to go to another one.
 async fn give_trees(context: Context, shard: Shard, stop: CancellationToken) {
+    let mut targets = Targets::new(context.leases.clone());
     while looks(&context, &stop).await {
         let steps = shard.lock().tree_steps();
+        let steps = to_led_shards(steps, &mut targets, &context).await;
         if steps.is_empty() {
             continue;
         }
-        let queues: BTreeSet<String> = steps.iter().flat_map(|step| step.cluster_queues.clone()).collect();
+        let queues: BTreeSet<String> =
+            steps.iter().flat_map(|step| step.cluster_queues.iter().cloned()).collect();
         // The answer has everything in it that the engine was told before the steps were found.
         let reserving = match queues.is_empty() {
             true => false,
@@ -137,8 +170,9 @@ async fn give_trees(context: Context, shard: Shard, stop: CancellationToken) {
         let steps = steps.into_iter().filter(|step| step.cluster_queues.is_empty() || !reserving).collect();
         let writes =
             context.sinks.change_division(|division, seen, out| division.begin_steps(steps, seen, out));
-        let send = async |(step, request)| (step, context.api.send(&request).await);
-        let answers = futures::stream::iter(writes.unwrap_or_default()).map(send).buffer_unordered(WRITES);
+        let carry_out = async |(step, request)| (step, send(&context, &request).await);
+        let answers =
+            futures::stream::iter(writes.unwrap_or_default()).map(carry_out).buffer_unordered(WRITES);
         let Some(answers) = answered(answers.collect::<Vec<_>>(), &context, &stop).await else { return };
         let refused = answers.into_iter().filter(|answer| report_write(answer, &shard)).count();
         if refused > 0 {
@@ -147,13 +181,58 @@ async fn give_trees(context: Context, shard: Shard, stop: CancellationToken) {
     }
 }
 
+/// A node, as Events name it: its name is its UID there, as kubelets and the node controller write it.
+fn regarding_node(node: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: NODES.api_version.into(),
+        kind: NODES.kind.into(),
+        name: node.to_owned(),
+        uid: node.to_owned(),
+        ..ObjectReference::default()
+    }
+}
+
+/// Steps that give nothing to a shard without a leader. What may have been given there already is repeated, until that is known.
+async fn to_led_shards(steps: Vec<Step>, targets: &mut Targets, context: &Context) -> Vec<Step> {
+    let mut led: BTreeMap<String, bool> = BTreeMap::new();
+    let mut kept = Vec::new();
+    for step in steps {
+        let to = match &step.write.change {
+            TreeChange::Give(given) if !step.write.repeats => &given.to,
+            TreeChange::Give(_) | TreeChange::Claim | TreeChange::Stay(_) => {
+                kept.push(step);
+                continue;
+            }
+        };
+        let is_led = match led.get(to) {
+            Some(known) => *known,
+            None => targets.is_led(&context.api, to).await,
+        };
+        led.insert(to.clone(), is_led);
+        match is_led {
+            true => kept.push(step),
+            false => targets.report(to, || regarding(context, &step.write.object), &context.recorder),
+        }
+    }
+    kept
+}
+
+/// The object of a tree, as Events name it.
+fn regarding(context: &Context, object: &TreeObject) -> Option<ObjectReference> {
+    let kind = match object.kind {
+        TreeKind::Cohort => Kind::Cohort,
+        TreeKind::ClusterQueue => Kind::ClusterQueue,
+    };
+    context.sinks.cache.get(kind, "", &object.name).map(|known| ObjectReference::of(&known))
+}
+
 /// Logs what became of a write to a tree; whether it was refused.
 fn report_write((step, answer): &(TreeStep, Result<Value, Error>), shard: &Shard) -> bool {
     let (object, shard) = (&step.object, shard.name());
     match (answer, &step.change) {
         (Ok(_), TreeChange::Claim) => tracing::info!(%object, shard, "Tree claimed"),
         (Ok(_), TreeChange::Give(given)) => {
-            tracing::info!(%object, from = shard, to = given.to, "Tree moved")
+            tracing::info!(%object, from = shard, to = given.to, "Tree moved");
         }
         (Ok(_), TreeChange::Stay(_)) => {}
         // The watch shows the newer version, or that the object is gone.
@@ -186,24 +265,11 @@ async fn take_trees(context: Context, shard: Shard) {
     }
 }
 
-/// Waits until everything was seen that leaders before wrote about trees that name this shard as their leader by now, if there are any.
-pub async fn find(api: &Api, sinks: &Sinks, seen: &[(Resource, Memory)]) {
-    let Some(number) = sinks.shard.as_ref().and_then(|shard| shard.lock().unknown()) else { return };
-    let mut loans = (0, BTreeSet::new());
-    for (resource, seen) in seen {
-        let listed = caught_up(api, *resource, seen).await;
-        if *resource == QUOTA_LOANS {
-            loans = listed;
-        }
-    }
-    sinks.change_division(|division, seen, out| division.found(number, loans, seen, out));
-}
-
 /// Says that another shard leads an object of a tree that is to be this one's, and what to do when that shard is no more.
 fn report(context: &Context, shard: &Shard, object: &TreeObject, by: &str) {
-    let (kind, resource) = match object.kind {
-        TreeKind::Cohort => (Kind::Cohort, COHORTS),
-        TreeKind::ClusterQueue => (Kind::ClusterQueue, CLUSTER_QUEUES),
+    let resource = match object.kind {
+        TreeKind::Cohort => COHORTS,
+        TreeKind::ClusterQueue => CLUSTER_QUEUES,
     };
     let name = &object.name;
     let message = format!(
@@ -213,9 +279,9 @@ fn report(context: &Context, shard: &Shard, object: &TreeObject, by: &str) {
         resource.plural
     );
     tracing::warn!("{message}");
-    let Some(known) = context.sinks.cache.get(kind, "", name) else { return };
+    let Some(regarding) = regarding(context, object) else { return };
     context.recorder.record(EventRecord {
-        regarding: ObjectReference::of(&known),
+        regarding,
         warning: true,
         reason: "LedByOtherShard".into(),
         action: "LedByOtherShard".into(),

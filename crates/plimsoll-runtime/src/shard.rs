@@ -96,6 +96,11 @@ impl Shard {
         self.lock().given_away()
     }
 
+    /// Whether a write may still be carried out of which the next leader of the shard would know nothing.
+    pub fn is_unsettled(&self) -> bool {
+        self.lock().is_unsettled()
+    }
+
     /// The division, for a moment.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Division> {
         self.0.division.lock().unwrap_or_else(PoisonError::into_inner)

@@ -9,15 +9,22 @@ use plimsoll_client::reflector::Memory;
 use plimsoll_client::{discovery, pager};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Api, DEVICE_CLAIMS, Encoding, Error, QUOTA_LOANS, Resource, WORKLOADS};
+use crate::api::{
+    Api, CLUSTER_QUEUES, COHORTS, DEVICE_CLAIMS, Encoding, Error, QUOTA_LOANS, Resource, WORKLOADS,
+};
 use crate::ingest::Sinks;
-use crate::moves;
 
 /// First and longest pause after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// Resources of which a leader gives something away in writes: quota, devices.
 pub const GIVES: [Resource; 3] = [WORKLOADS, DEVICE_CLAIMS, QUOTA_LOANS];
+
+/// Resources whose objects carry out decisions about trees, or say which there are.
+pub const OF_TREES: [Resource; 4] = [COHORTS, CLUSTER_QUEUES, WORKLOADS, QUOTA_LOANS];
+
+/// What the followers of resources know that a process has to have seen: before it takes over, and before it decides with a tree.
+pub type Memories = (Vec<(Resource, Memory)>, Vec<(Resource, Memory)>);
 
 /// Waits until this process leads and has seen what the leader before it wrote to workloads and claims for devices, then has
 /// the engine and the job controllers decide (`took_over` is cancelled). `given`: what has been seen of those that are watched.
@@ -28,7 +35,7 @@ pub const GIVES: [Resource; 3] = [WORKLOADS, DEVICE_CLAIMS, QUOTA_LOANS];
 pub async fn run(
     api: Api,
     claim: Claim,
-    (given, of_trees): (Vec<(Resource, Memory)>, Vec<(Resource, Memory)>),
+    (given, of_trees): Memories,
     sinks: Sinks,
     took_over: CancellationToken,
 ) {
@@ -44,10 +51,23 @@ pub async fn run(
     // The trees of a shard are looked for before their queues are said to be inactive.
     if sinks.shard.is_some() {
         sinks.synced.wait().await;
-        moves::find(&api, &sinks, &of_trees).await;
+        find(&api, &sinks, &of_trees).await;
     }
     sinks.inbox.lead();
     took_over.cancel();
+}
+
+/// Waits until everything was seen that leaders before wrote about trees that name this shard as their leader by now, if there are any.
+pub async fn find(api: &Api, sinks: &Sinks, seen: &[(Resource, Memory)]) {
+    let Some(number) = sinks.shard.as_ref().and_then(|shard| shard.lock().unknown()) else { return };
+    let mut loans = (0, BTreeSet::new());
+    for (resource, seen) in seen {
+        let listed = caught_up(api, *resource, seen).await;
+        if *resource == QUOTA_LOANS {
+            loans = listed;
+        }
+    }
+    sinks.change_division(|division, seen, out| division.found(number, loans, seen, out));
 }
 
 /// Waits until everything that was written to objects of a resource until now has been handed on. Returns the version of the list

@@ -7,6 +7,7 @@ use plimsoll_api::execution::status::{Status, StatusKey};
 use plimsoll_api::execution::{Response, Step};
 use plimsoll_api::lanes::Lane;
 use plimsoll_jobs::Key;
+use plimsoll_jobs::shards::Division;
 use plimsoll_scheduler::{ExtenderCall, PodRef};
 
 use super::Process;
@@ -120,9 +121,10 @@ impl Process {
         network.cut(|caller| caller.life == self.life && cut.contains(&caller.call));
     }
 
-    /// Whether a write of the engine is under way.
+    /// Whether a write of the engine is under way, or may still be carried out although its answer was lost.
     pub fn writes(&self) -> bool {
-        self.calls.decides() || self.executor.pauses()
+        let unsettled = self.division().is_some_and(Division::is_unsettled);
+        self.calls.decides() || self.executor.pauses() || unsettled
     }
 
     /// Sends a request.

@@ -192,7 +192,7 @@ impl Process {
             // The engine has to have heard that it does not decide any more.
             let (engine, heard) = (self.engine.queueing(), self.inbox.is_empty());
             let rests = |step: &Step| {
-                let reserves = engine.is_none_or(|engine| engine.is_reserving_in(&step.cluster_queues));
+                let reserves = engine.is_none_or(|engine| engine.is_reserving_in(&*step.cluster_queues));
                 step.cluster_queues.is_empty() || heard && !reserves
             };
             steps.retain(rests);

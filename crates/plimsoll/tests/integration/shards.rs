@@ -9,7 +9,7 @@ use crate::common::run::Run;
 use crate::common::{Up, condition, directory, pod, suspended_job};
 use plimsoll_api::json;
 use plimsoll_runtime::api::{
-    CLUSTER_QUEUES, COHORTS, JOBS, LEASES, NODES, PODS, PatchKind, Resource, WORKLOADS,
+    CLUSTER_QUEUES, COHORTS, EVENTS, JOBS, LEASES, NODES, PODS, PatchKind, Resource, WORKLOADS,
 };
 use serde_json::{Value, json};
 
@@ -308,6 +308,43 @@ async fn a_tree_moves_between_shards_while_workloads_come() {
     }
     assert_eq!(shards, set(&["a", "b"]));
     drop((a, b));
+}
+
+/// A name that is misspelt gives nothing to nobody: the shard keeps it until the move is called off.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_given_to_a_shard_without_a_leader() {
+    let up = server().await;
+    let mut a = leader(&up, "a");
+    submit(&up, "before", "a", 1, 1).await;
+    completes(&up, "before").await;
+    let moves = |to: Value| json!({"metadata": {"annotations": {"plimsoll.dev/move-to": to}}});
+    for (resource, name) in [(COHORTS, "root"), (NODES, "a-0")] {
+        patch(&up, resource, name, &moves("nowhere".into())).await;
+    }
+    for kind in ["ClusterQueue", "Node"] {
+        up.until(&format!("an Event says why the {kind} stays"), async |up| {
+            let says = |e: &Value| e["reason"] == "ShardWithoutLeader" && e["regarding"]["kind"] == kind;
+            up.list(EVENTS).await.iter().any(says).then_some(())
+        })
+        .await;
+    }
+    let why = "Can't admit new workloads: its tree moves to shard nowhere.";
+    let queue = up
+        .until("its condition says where to", async |up| {
+            let queue = up.get(CLUSTER_QUEUES, "", "a").await;
+            (condition(&queue, "Active") == ("False", "ShardMove", why)).then_some(queue)
+        })
+        .await;
+    assert_eq!(json::annotation(&queue, "plimsoll.dev/led-by"), Some("a"));
+    assert_eq!(json::label(&up.get(NODES, "", "a-0").await, SHARD), "a");
+    for (resource, name) in [(COHORTS, "root"), (NODES, "a-0")] {
+        patch(&up, resource, name, &moves(Value::Null)).await;
+    }
+    // Both nodes are needed.
+    submit(&up, "after", "a", 6, 1).await;
+    completes(&up, "after").await;
+    assert_eq!(nodes_of(&up, "after").await, set(&["a-0", "a-1"]));
+    assert_eq!(a.terminate(), Some(0), "{}", a.log());
 }
 
 /// The leader of a shard that is gone for good gives nothing: an administrator says so.

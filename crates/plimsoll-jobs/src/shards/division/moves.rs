@@ -1,6 +1,7 @@
 //! Nodes and trees that go from one shard to another: what keeps them with the leader that has them, and the writes that give them away.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use plimsoll_api::request::{PatchKind, Request};
 use plimsoll_api::resource::NODES;
@@ -36,10 +37,25 @@ impl Leaving {
 pub struct Step {
     /// The write.
     pub write: TreeStep,
-    /// ClusterQueues in which the engine may have no write of an admission left.
-    pub cluster_queues: BTreeSet<String>,
+    /// ClusterQueues in which the engine may have no write of an admission left; all steps of a tree share them.
+    pub cluster_queues: Arc<BTreeSet<String>>,
     /// [`Division::changes`] when this was found.
     changes: u64,
+}
+
+impl Step {
+    /// Whether it is the same write, with nothing decided anew about trees in between.
+    fn is_same(&self, other: &Self) -> bool {
+        self.changes == other.changes && self.write == other.write
+    }
+}
+
+/// What keeps a tree with its shard.
+struct Around {
+    /// Its ClusterQueues that the shard keeps.
+    cluster_queues: Arc<BTreeSet<String>>,
+    /// Whether an admission there is under way, or a write of what its cohorts lend or borrow.
+    writes: bool,
 }
 
 /// What is under way to nodes and in trees, and loans by which quota may go.
@@ -126,6 +142,12 @@ impl Division {
         may
     }
 
+    /// Whether a write may still be carried out whose answer was lost, and of which the next leader of the shard would know nothing:
+    /// one that gives an object of a tree away, or grants or returns a loan.
+    pub fn is_unsettled(&self) -> bool {
+        self.trees.is_giving() || self.under_way.loans.values().any(|loan| loan.written.is_some())
+    }
+
     /// A loan was seen or has changed.
     pub(super) fn loan(&mut self, loan: QuotaLoan, seen: Seen<'_>, out: &mut Vec<Told>) {
         if self.under_way.is_gone(&loan.uid, loan.version) {
@@ -137,7 +159,7 @@ impl Division {
         let same = before.filter(|b| b.uid == loan.uid && b.version >= loan.version);
         let written = same.and_then(|before| before.written);
         let known = Loan { uid: loan.uid.clone(), version: loan.version, cohorts, written };
-        self.trees.put_loan(&loan.name, granted.then(|| known.cohorts.clone()));
+        self.trees.put_loan(&loan.name, granted.then_some(&known.cohorts));
         self.under_way.loans.insert(loan.name.clone(), known);
         out.push(Told::Queueing(Event::QuotaLoanUpsert(Box::new(loan))));
         self.trees_changed(Changed::default(), seen, out);
@@ -204,25 +226,37 @@ impl Division {
     /// What can be written to objects of trees now, as far as this process knows without its engine: an object is given away when
     /// no admission in its tree is under way, nor a write of what its cohorts lend or borrow.
     pub fn tree_steps(&self) -> Vec<Step> {
-        let (mut steps, mut around) = (Vec::new(), None);
+        let mut steps = Vec::new();
+        let mut around: Option<(&TreeObject, Around)> = None;
         for write in if self.is_open() { self.trees.steps() } else { Vec::new() } {
             let gives = matches!(write.change, TreeChange::Give(_));
-            let root = self.trees.root(&write.object).filter(|_| gives);
-            // Objects of one tree follow each other.
-            if around.as_ref().is_none_or(|(of, _)| *of != root) {
-                let found = root.map(|root| self.trees.around(root)).unwrap_or_default();
-                around = Some((root, found));
-            }
-            let (cluster_queues, cohorts) = around.clone().map(|(_, found)| found).unwrap_or_default();
-            let written = |loan: &Loan| {
-                loan.written.is_some() && loan.cohorts.iter().any(|cohort| cohorts.contains(&**cohort))
+            let Some(root) = self.trees.root(&write.object).filter(|_| gives) else {
+                steps.push(Step { write, cluster_queues: Arc::default(), changes: self.changes });
+                continue;
             };
-            let admits = cluster_queues.iter().any(|queue| self.under_way.admissions.contains_key(queue));
-            if !admits && !self.under_way.loans.values().any(written) {
+            // Objects of one tree follow each other.
+            let tree = match around.take() {
+                Some((of, known)) if of == root => known,
+                _ => self.around(root),
+            };
+            if !tree.writes {
+                let cluster_queues = Arc::clone(&tree.cluster_queues);
                 steps.push(Step { write, cluster_queues, changes: self.changes });
             }
+            around = Some((root, tree));
         }
         steps
+    }
+
+    /// What keeps the tree of an object from being given away.
+    fn around(&self, object: &TreeObject) -> Around {
+        let (cluster_queues, cohorts) = self.trees.around(object);
+        let written = |loan: &Loan| {
+            loan.written.is_some() && loan.cohorts.iter().any(|cohort| cohorts.contains(&**cohort))
+        };
+        let admits = cluster_queues.iter().any(|queue| self.under_way.admissions.contains_key(queue));
+        let writes = admits || self.under_way.loans.values().any(written);
+        Around { cluster_queues: Arc::new(cluster_queues), writes }
     }
 
     /// The writes of those steps that are still to be made, after the engine was asked. From now on they may be carried out.
@@ -233,11 +267,16 @@ impl Division {
         out: &mut Vec<Told>,
     ) -> Vec<(TreeStep, Request)> {
         let now = self.tree_steps();
-        let begun: Vec<Step> = steps.into_iter().filter(|step| now.contains(step)).collect();
+        let now: BTreeMap<&TreeObject, &Step> = now.iter().map(|step| (&step.write.object, step)).collect();
+        let is_due = |step: &Step| now.get(&step.write.object).is_some_and(|now| now.is_same(step));
+        let begun: Vec<Step> = steps.into_iter().filter(is_due).collect();
         begun.iter().for_each(|step| self.trees.gives(&step.write));
         self.trees_changed(Changed::default(), seen, out);
-        let requests = begun.into_iter().map(|step| (step.write.request(&self.name), step.write));
-        requests.map(|(request, write)| (write, request)).collect()
+        let request = |Step { write, .. }: Step| {
+            let request = write.request(&self.name);
+            (write, request)
+        };
+        begun.into_iter().map(request).collect()
     }
 
     /// A number for [`Division::found`], when not everything was seen that leaders before wrote about trees of this shard.
