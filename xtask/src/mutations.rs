@@ -3,6 +3,7 @@
 //! now, and after `+++` what is there instead; and more sources where one mend covers another. One whose first line ends with a flag, such as `(--joint)`, is for the seeds of that family, or for the tests named there. A
 //! mutation that no seed finds says what the simulator does not look for.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -22,12 +23,15 @@ const UNWRITTEN_SEEDS: &[&str] = &["--unwritten", "--seeds", "100", "--no-shrink
 const SHARD_SEEDS: &[&str] = &["--shards", "--seeds", "200", "--no-shrink"];
 /// Tests that find mutations of quota loans, which have a model of the API of their own.
 const LOANS: &[&str] = &["-p", "plimsoll-queueing", "--lib", "loans::protocol_tests"];
+/// Tests that find mutations of how trees move, which seeds hit too seldom.
+const TREES: &[&str] = &["-p", "plimsoll-api", "-p", "plimsoll-jobs", "--lib", "shards"];
 /// How the first line of those ends.
-const FAMILIES: [(&str, Finder); 4] = [
+const FAMILIES: [(&str, Finder); 5] = [
     ("(--joint)", Finder::Seeds(JOINT_SEEDS)),
     ("(--unwritten)", Finder::Seeds(UNWRITTEN_SEEDS)),
     ("(--shards)", Finder::Seeds(SHARD_SEEDS)),
     ("(--loans)", Finder::Tests(LOANS)),
+    ("(--trees)", Finder::Tests(TREES)),
 ];
 
 /// What has to find a mutation.
@@ -68,27 +72,29 @@ fn parse(text: &str) -> Option<Mutation<'_>> {
     Some(Mutation { edits: edits?, finder })
 }
 
-/// A source that has a mutation until this is dropped.
-struct Mutated {
-    file: PathBuf,
-    whole: String,
-}
+/// Sources that have a mutation until this is dropped, with their texts before.
+#[derive(Default)]
+struct Mutated(BTreeMap<PathBuf, String>);
 
 impl Mutated {
-    fn new(root: &Path, edit: &SourceEdit<'_>) -> Result<Self> {
+    fn edit(&mut self, root: &Path, edit: &SourceEdit<'_>) -> Result<()> {
         let file = root.join(edit.file);
         let whole = std::fs::read_to_string(&file).with_context(|| edit.file.to_owned())?;
         let found = whole.matches(edit.from).count();
         ensure!(found == 1, "{} has the text of the mutation {found} times instead of once", edit.file);
-        std::fs::write(&file, whole.replacen(edit.from, edit.to, 1))?;
-        Ok(Self { file, whole })
+        let mutated = whole.replacen(edit.from, edit.to, 1);
+        // Where one source is edited twice, the first text is the one to restore.
+        self.0.entry(file.clone()).or_insert(whole);
+        std::fs::write(&file, mutated).with_context(|| edit.file.to_owned())
     }
 }
 
 impl Drop for Mutated {
     fn drop(&mut self) {
-        if let Err(e) = std::fs::write(&self.file, &self.whole) {
-            eprintln!("{} keeps a mutation: {e}", self.file.display());
+        for (file, whole) in &self.0 {
+            if let Err(e) = std::fs::write(file, whole) {
+                eprintln!("{} keeps a mutation: {e}", file.display());
+            }
         }
     }
 }
@@ -107,8 +113,8 @@ pub fn run(root: &Path, names: &[String]) -> Result<()> {
     for file in &files {
         let text = std::fs::read_to_string(file)?;
         let Some(mutation) = parse(&text) else { bail!("{} is no mutation", file.display()) };
-        let mutated: Vec<Mutated> =
-            mutation.edits.iter().map(|edit| Mutated::new(root, edit)).collect::<Result<_>>()?;
+        let mut mutated = Mutated::default();
+        mutation.edits.iter().try_for_each(|edit| mutated.edit(root, edit))?;
         let passes = match mutation.finder {
             Finder::Seeds(seeds) => {
                 let program = example::build_optimized(root, "simulate")?;
@@ -138,6 +144,23 @@ pub fn run(root: &Path, names: &[String]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_source_that_is_edited_twice_is_restored() {
+        let root = std::env::temp_dir().join(format!("plimsoll-mutations-{}", std::process::id()));
+        std::fs::create_dir_all(&root).unwrap();
+        std::fs::write(root.join("source"), "one two").unwrap();
+        let text = || std::fs::read_to_string(root.join("source")).unwrap();
+        let mut mutated = Mutated::default();
+        for (from, to) in [("one", "1"), ("two", "2")] {
+            mutated.edit(&root, &SourceEdit { file: "source", from, to }).unwrap();
+        }
+        assert!(mutated.edit(&root, &SourceEdit { file: "source", from: "three", to: "3" }).is_err());
+        assert_eq!(text(), "1 2");
+        drop(mutated);
+        assert_eq!(text(), "one two");
+        std::fs::remove_dir_all(&root).unwrap();
+    }
 
     /// Each mutation can be made: its text is in the source once.
     #[test]

@@ -17,7 +17,7 @@ use crate::key::Key;
 use crate::store::{Kind, ObjectStore};
 use crate::{Env, integrations, names};
 
-pub use division::{Division, Leaving, Seen, Told};
+pub use division::{Division, Leaving, Seen, Step, Told};
 
 /// The scheduler whose name pods have that name none.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -177,6 +177,7 @@ pub fn keys_of_namespaces(namespaces: &BTreeSet<String>, objects: &ObjectStore) 
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_api::shards::{Marks, TreeObject};
     use plimsoll_state::Time;
     use serde_json::json;
 
@@ -187,7 +188,8 @@ mod tests {
     fn cluster() -> (ObjectStore, Trees) {
         let (mut objects, mut trees) = (ObjectStore::default(), Trees::default());
         for name in ["a", "b"] {
-            trees.put_cluster_queue(name, "", name);
+            let marks = Marks { label: name.to_owned(), ..Marks::default() };
+            trees.put(TreeObject::cluster_queue(name), "", marks, "1");
             let lq = json!({"metadata": {"namespace": "n", "name": name, "uid": name}, "spec": {"clusterQueue": name}});
             objects.put(Kind::LocalQueue, lq);
         }

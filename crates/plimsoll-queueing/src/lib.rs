@@ -93,8 +93,8 @@ pub use model::{
     PodSetAssignment, PodSetUpdate, PodSets, PreemptionCandidates, PreemptionConfig, PreemptionGateState,
     PreemptionPolicy, PreemptionRule, PreemptionRules, PreemptionScope, PreemptionTrigger,
     PriorityClassNames, PriorityComparison, QueueingStrategy, ReclaimablePod, RequeueState, ResourceFlavor,
-    ResourceGroup, ResourceQuota, StopPolicy, TargetKind, Topology, TopologyAssignment, TopologyRequest,
-    Workload, WorkloadKey, WorkloadStatus,
+    ResourceGroup, ResourceQuota, ShardStop, StopPolicy, TargetKind, Topology, TopologyAssignment,
+    TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
 };
 pub use policy::{Policies, Ruling, WorkloadPolicy};
 pub use report::{QueueStatus, QuotaCell, QuotaNode, ResourceUsage, Waiting};

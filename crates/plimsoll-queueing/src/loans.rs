@@ -28,6 +28,7 @@ use super::Action;
 use super::amount::Amount;
 use super::format;
 use super::ids::{ClusterQueueId, FlavorResource};
+use super::model::ShardStop;
 use super::tree::{NodeId, NodeSpec, Quota};
 use crate::Queueing;
 use plimsoll_state::Answer;
@@ -39,6 +40,15 @@ const BACKOFF: (Duration, Duration) = (Duration::from_seconds(1), Duration::from
 const SHOWN_AFTER: Duration = Duration::from_seconds(10);
 /// Least time between two writes of why a loan is not granted.
 const EXPLAIN_EVERY: Duration = Duration::from_seconds(60);
+
+/// Which steps a process takes with the loans of a cohort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Steps {
+    None,
+    /// Those that end loans: the tree is to go to another shard.
+    Ending,
+    All,
+}
 
 /// A loan and the writes to it.
 #[derive(Debug, Default)]
@@ -103,14 +113,21 @@ impl Queueing {
         !self.config.shard || self.tree.cohort(cohort).is_some()
     }
 
-    /// Whether this process takes the steps of a cohort: no shard's does while labels in its tree disagree.
-    fn decides(&self, cohort: &str) -> bool {
-        let disagree = |cq: &ClusterQueueId| {
-            self.cq(*cq).spec.as_ref().is_some_and(|spec| !spec.shard_conflict.is_empty())
+    /// Which steps of a cohort this process takes: none while no shard decides with its tree, or another one does.
+    fn steps_of(&self, cohort: &str) -> Steps {
+        let Some(root) = self.tree.cohort(cohort).map(|node| self.tree.root(node)) else {
+            return if self.config.shard { Steps::None } else { Steps::All };
         };
-        let node = self.tree.cohort(cohort);
-        let queues = node.and_then(|node| self.trees.get(&self.tree.root(node)));
-        self.leads(cohort) && !queues.is_some_and(|queues| queues.iter().any(disagree))
+        let of_queue = |cq: &ClusterQueueId| self.cq(*cq).spec.as_ref()?.shard_stop.as_ref();
+        let queues = self.trees.get(&root).into_iter().flat_map(|queues| queues.iter().filter_map(of_queue));
+        let within = |name: &str| self.tree.cohort(name).is_some_and(|node| self.tree.root(node) == root);
+        let cohorts = self.objects.cohorts.values().filter(|c| c.shard_stop.is_some() && within(&c.name));
+        let stops = queues.chain(cohorts.filter_map(|c| c.shard_stop.as_ref()));
+        let steps = stops.map(|stop| match stop {
+            ShardStop::Leaves(_) => Steps::Ending,
+            ShardStop::Conflict(_) | ShardStop::Waits(_) => Steps::None,
+        });
+        steps.min().unwrap_or(Steps::All)
     }
 
     /// A QuotaLoan was seen or changed.
@@ -209,10 +226,12 @@ impl Queueing {
             }
             slot.wait_until = None;
             let loan = slot.loan.clone();
+            // A grant that may be carried out is repeated until it is known.
+            let least = if loan.ends() || slot.granting.is_some() { Steps::Ending } else { Steps::All };
             let change = match loan.phase {
-                LoanPhase::Requested if self.decides(&loan.from) => self.consider_loan(&loan, now),
-                LoanPhase::Granted if self.decides(&loan.to) => self.use_loan(&loan, now),
-                LoanPhase::Returned if self.decides(&loan.from) => end_loan(&loan),
+                LoanPhase::Requested if self.steps_of(&loan.from) >= least => self.consider_loan(&loan, now),
+                LoanPhase::Granted if self.steps_of(&loan.to) >= least => self.use_loan(&loan, now),
+                LoanPhase::Returned if self.steps_of(&loan.from) > Steps::None => end_loan(&loan),
                 LoanPhase::Requested | LoanPhase::Granted | LoanPhase::Returned => None,
             };
             if let Some(change) = change {

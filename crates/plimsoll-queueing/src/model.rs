@@ -147,6 +147,17 @@ pub struct FlavorMigration {
     pub last_acceptable: Option<String>,
 }
 
+/// Why the leader of a shard admits nothing in a tree of cohorts that it knows (`docs/scale.md`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShardStop {
+    /// Objects of the tree have the labels of several shards: these, and objects that have them.
+    Conflict(String),
+    /// The tree is to be given to another shard. Until then loans end here.
+    Leaves(String),
+    /// Not all of the tree is led by this shard, or not everything was seen yet.
+    Waits(String),
+}
+
 /// A ClusterQueue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterQueue {
@@ -183,8 +194,8 @@ pub struct ClusterQueue {
     pub preemption_config: String,
     /// Labels of the object.
     pub labels: StringMap,
-    /// Labels of several shards in its tree of cohorts, and objects that have them; empty: it belongs to the shard of this process.
-    pub shard_conflict: String,
+    /// Why the shard of this process admits nothing in its tree of cohorts; `None`: it does.
+    pub shard_stop: Option<ShardStop>,
     /// Whether deletion has been asked for.
     pub deleting: bool,
 }
@@ -202,6 +213,8 @@ pub struct Cohort {
     pub fair_weight_nano: i64,
     /// Values of the custom labels of its metrics ([`crate::Config::custom_labels`]).
     pub metric_labels: Vec<String>,
+    /// Why the shard of this process admits nothing in its tree; `None`: it does.
+    pub shard_stop: Option<ShardStop>,
 }
 
 /// A LocalQueue.

@@ -50,6 +50,12 @@ impl Queueing {
         self.quota.at(cq).map(|(_, r)| r.owner)
     }
 
+    /// Whether a write that reserves quota in one of these ClusterQueues has no answer yet. It may be carried out.
+    pub fn is_reserving_in<'a>(&self, cluster_queues: impl IntoIterator<Item = &'a String>) -> bool {
+        let ids = cluster_queues.into_iter().filter_map(|name| self.cluster_queues.find(&**name));
+        ids.flat_map(|id| self.holders(id)).filter_map(|id| self.wl(id)).any(|wl| wl.obj.is_reserving())
+    }
+
     /// Reserves what the workload's admission says, if it has one.
     pub(crate) fn hold(&mut self, id: WorkloadId) {
         let wl = self.wl(id).filter(|w| !w.obj.has_variants);

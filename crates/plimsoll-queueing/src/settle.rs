@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Action;
 use super::amount::Amount;
 use super::ids::{ClusterQueueId, FlavorResource};
-use super::model::{ClusterQueue, ResourceGroup, StopPolicy};
+use super::model::{ClusterQueue, ResourceGroup, ShardStop, StopPolicy};
 use super::tree::{NodeId, NodeSpec, Quota, Tree};
 use crate::Queueing;
 use crate::joint::Nodes;
@@ -304,11 +304,14 @@ impl Queueing {
             return Some(("Terminating", "Can't admit new workloads; clusterQueue is terminating".into()));
         }
         let mut found: Vec<(&'static str, String)> = Vec::new();
-        if !spec.shard_conflict.is_empty() {
-            found.push((
-                "ShardConflict",
-                format!("its tree belongs to several shards: {}", spec.shard_conflict),
-            ));
+        match &spec.shard_stop {
+            Some(ShardStop::Conflict(why)) => {
+                found.push(("ShardConflict", format!("its tree belongs to several shards: {why}")));
+            }
+            Some(ShardStop::Leaves(why) | ShardStop::Waits(why)) => {
+                found.push(("ShardMove", why.clone()));
+            }
+            None => {}
         }
         if spec.stop_policy != StopPolicy::None {
             found.push(("Stopped", "is stopped".into()));

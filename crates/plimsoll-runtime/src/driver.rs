@@ -4,6 +4,7 @@
 //! same reason it decides nothing while a resource is not served (see [`plimsoll_client::health`]), nor before this process leads.
 //! Until then it keeps the state up to date, so that the first decision finds it built.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -85,6 +86,7 @@ impl<T> OfQueue<T> {
 enum Asked {
     Pending(QueueName, Page, oneshot::Sender<OfQueue<Vec<PendingWorkload>>>),
     Forecast(Box<Workload>, oneshot::Sender<OfQueue<Forecast>>),
+    Reserving(BTreeSet<String>, oneshot::Sender<bool>),
 }
 
 /// Metrics of queueing, and of placement.
@@ -145,6 +147,13 @@ impl Inbox {
     pub fn forecast(&self, workload: Workload) -> oneshot::Receiver<OfQueue<Forecast>> {
         let (to, rx) = oneshot::channel();
         let _ = self.tx.send(Input::Asked(Asked::Forecast(Box::new(workload), to)));
+        rx
+    }
+
+    /// Asks whether a write that reserves quota in one of these ClusterQueues has no answer yet. As [`Inbox::pending`].
+    pub fn reserving(&self, cluster_queues: BTreeSet<String>) -> oneshot::Receiver<bool> {
+        let (to, rx) = oneshot::channel();
+        let _ = self.tx.send(Input::Asked(Asked::Reserving(cluster_queues, to)));
         rx
     }
 
@@ -302,6 +311,10 @@ impl Gathered {
                     let known = known && engine.queueing().is_some();
                     let forecast = known.then(|| engine.forecast(clock::now(), *workload));
                     drop(to.send(OfQueue::of(forecast)));
+                }
+                Asked::Reserving(queues, to) => {
+                    let reserves = engine.queueing().is_some_and(|q| q.is_reserving_in(&queues));
+                    let _ = to.send(reserves);
                 }
             }
         }

@@ -32,7 +32,7 @@ use crate::{clock, decisions, journey};
 const CONCURRENCY: usize = 256;
 
 /// Why nothing is written.
-const FOLLOWS: &str = "this process does not lead";
+pub const FOLLOWS: &str = "this process does not lead";
 /// The same, of one object.
 const ELSEWHERE: &str = "it belongs to another shard";
 

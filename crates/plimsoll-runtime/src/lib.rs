@@ -44,5 +44,5 @@ mod start;
 pub mod synced;
 mod take_over;
 pub use roles::Roles;
-pub use settings::Settings;
+pub use settings::{Settings, ShardLeases};
 pub use start::{Monitor, Runtime};

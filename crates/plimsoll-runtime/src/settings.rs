@@ -38,6 +38,24 @@ pub struct Settings {
     pub placement_client: Option<ClientConnection>,
     /// The shard of the cluster that it decides about; `None`: all of it. A shard has its queues, too.
     pub shard: Option<String>,
+    /// The Leases of all shards; `None`: their leaders have none.
+    pub shard_leases: Option<ShardLeases>,
+}
+
+/// Where leaders of shards have their Leases.
+#[derive(Clone, Debug)]
+pub struct ShardLeases {
+    /// Their namespace.
+    pub namespace: String,
+    /// Name of the Lease of processes without a shard.
+    pub whole: String,
+}
+
+impl ShardLeases {
+    /// Name of the Lease of a shard.
+    pub fn name_of(&self, shard: &str) -> String {
+        format!("{}-{shard}", self.whole)
+    }
 }
 
 impl Default for Settings {
@@ -52,6 +70,7 @@ impl Default for Settings {
             queueing_client: None,
             placement_client: None,
             shard: None,
+            shard_leases: None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The shard of this process (`docs/scale.md`): which part of the cluster it decides about.
 //!
 //! Watches divide the objects ([`Division`]), the executor begins no write about what is another shard's, and job
-//! controllers ask whose their keys are. [`moves`](crate::moves) gives nodes away.
+//! controllers ask whose their keys are. [`moves`](crate::moves) gives nodes and trees away.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -70,23 +70,35 @@ impl Shard {
     /// this shard any more.
     pub fn begin(&self, action: &Action, cache: &Cache) -> Option<UnderWay> {
         let mut division = self.lock();
-        let node = match action {
-            Action::Scheduler(SchedulerAction::Bind { node, .. }) => {
-                division.may_bind(node).then(|| Some(node.clone()))?
+        let (mut node, mut admits) = (None, None);
+        match action {
+            Action::Scheduler(SchedulerAction::Bind { node: to, .. }) => {
+                node = Some(division.may_bind(to).then(|| to.clone())?);
             }
             Action::Queueing(QueueAction::UpdateWorkload(update)) => {
                 let WorkloadKey { namespace, name } = &update.key;
-                let may = cache.objects(|objects| division.may_write(namespace, name, objects));
-                may.then_some(None)?
+                cache.objects(|objects| division.may_write(namespace, name, objects)).then_some(())?;
+                if let Some(Some(admission)) = &update.admission {
+                    let queue = &admission.cluster_queue;
+                    admits = Some(division.may_admit(queue).then(|| queue.clone())?);
+                }
             }
-            Action::Scheduler(_) | Action::Queueing(_) => None,
-        };
-        Some(UnderWay { shard: self.clone(), node })
+            Action::Queueing(QueueAction::UpdateLoan(update)) => {
+                division.may_write_loan(update).then_some(())?;
+            }
+            Action::Scheduler(_) | Action::Queueing(_) => {}
+        }
+        Some(UnderWay { shard: self.clone(), node, admits })
     }
 
     /// Nodes that can be given away now.
     pub fn given_away(&self) -> Vec<(String, Leaving)> {
         self.lock().given_away()
+    }
+
+    /// Whether a write may still be carried out of which the next leader of the shard would know nothing.
+    pub fn is_unsettled(&self) -> bool {
+        self.lock().is_unsettled()
     }
 
     /// The division, for a moment.
@@ -99,13 +111,19 @@ impl Shard {
 #[derive(Debug)]
 pub struct UnderWay {
     shard: Shard,
+    /// The node that it binds to.
     node: Option<String>,
+    /// The ClusterQueue that it admits in.
+    admits: Option<String>,
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
         if let Some(node) = &self.node {
             self.shard.lock().bound(node);
+        }
+        if let Some(queue) = &self.admits {
+            self.shard.lock().admitted(queue);
         }
     }
 }

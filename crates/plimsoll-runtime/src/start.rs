@@ -8,7 +8,6 @@ use plimsoll_client::Supervisor;
 use plimsoll_client::discovery::Groups;
 use plimsoll_client::health::{Health, SILENCE};
 use plimsoll_client::leader_election::Claim;
-use plimsoll_client::reflector::Memory;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Api, Resource};
@@ -20,6 +19,7 @@ use crate::leading::Leading;
 use crate::metrics::jobs::JobMetrics;
 use crate::reload::{self, Reloads};
 use crate::settings::{Settings, limit};
+use crate::shard::Shard;
 use crate::status::Statuses;
 use crate::synced::Synced;
 use crate::throttle::Throttle;
@@ -38,6 +38,8 @@ pub struct Runtime {
     thread: Option<std::thread::JoinHandle<()>>,
     synced: Synced,
     health: Health,
+    shard: Option<Shard>,
+    claim: Claim,
 }
 
 /// A look at a running engine from outside; outlives it.
@@ -129,24 +131,27 @@ async fn until_stopped(events: impl Future<Output = ()>, stop: CancellationToken
     }
 }
 
-/// Follows the resources, and returns what the follower of each knows that a process taking over has to have seen.
+/// Follows the resources.
 fn watch_all(
     api: &Api,
     resources: Vec<Resource>,
     sinks: &ingest::Sinks,
     supervisor: &Supervisor,
     stop: &CancellationToken,
-) -> Vec<(Resource, Memory)> {
-    let mut given = Vec::new();
+) -> take_over::Memories {
+    let (mut given, mut of_trees) = (Vec::new(), Vec::new());
     for resource in resources {
         let follower = ingest::Follower::new(api.clone(), resource, sinks.clone());
         if take_over::GIVES.contains(&resource) {
             given.push((resource, follower.memory()));
         }
+        if take_over::OF_TREES.contains(&resource) {
+            of_trees.push((resource, follower.memory()));
+        }
         let (name, stop) = (format!("watch of {}", resource.plural), stop.clone());
         supervisor.spawn(name, move || follower.clone().run(stop.clone()));
     }
-    given
+    (given, of_trees)
 }
 
 /// Follows the jobs of kinds that are not built in.
@@ -234,7 +239,7 @@ impl Runtime {
         if roles.queueing {
             declared_kinds(&api, &sinks, settings, &supervisor, &stop);
         }
-        let took_over = taking_over((&api, claim, &inbox), given, &supervisor, &stop);
+        let took_over = taking_over((&api, claim, &sinks), given.clone(), &supervisor, &stop);
         pauses((&health, &inbox), &supervisor, &stop);
         let statuses = Statuses::default();
         let writing = execute::Context {
@@ -258,14 +263,8 @@ impl Runtime {
         let jobs = JobMetrics::default();
         if roles.queueing {
             let api = api.limited(&limit(settings.queueing_client));
-            supervisor.spawn("statuses", {
-                let (api, cache, claim) = (api.clone(), cache.clone(), claim.clone());
-                let (health, stop) = (health.clone(), stop.clone());
-                move || {
-                    let (cache, claim, health) = (cache.clone(), claim.clone(), health.clone());
-                    statuses.clone().run(api.clone(), cache, (claim, health, throttle.clone()), stop.clone())
-                }
-            });
+            let may_write = (claim.clone(), health.clone(), throttle);
+            write_statuses(statuses, (&api, &cache), may_write, (&supervisor, &stop));
             let leading = Leading { claim: claim.clone(), took_over, health: health.clone() };
             let context = multikueue::Context {
                 inbox: workers,
@@ -277,7 +276,9 @@ impl Runtime {
                 metrics: jobs.clone(),
                 supervisor: supervisor.clone(),
             };
-            moves::start(&api, shard.as_ref(), &leading, (&supervisor, &stop));
+            let of_shards = (given.1, settings.shard_leases.clone());
+            let moves = moves::Context::new((&api, &sinks), (&recorder, &leading), of_shards);
+            moves::start(&moves, (&supervisor, &stop));
             multikueue::start_where_due(context, shard.as_ref(), &stop);
             let context = control::Context {
                 queue,
@@ -289,12 +290,13 @@ impl Runtime {
                 synced: synced.clone(),
                 metrics: jobs.clone(),
                 supervisor: supervisor.clone(),
-                shard,
+                shard: shard.clone(),
             };
             let stop = stop.clone();
             supervisor.spawn("job controllers", move || control::run(context.clone(), stop.clone()));
         }
-        Ok(Self { cache, supervisor, stop, inbox, jobs, reloads, thread: Some(thread), synced, health })
+        let (thread, claim) = (Some(thread), claim.clone());
+        Ok(Self { cache, supervisor, stop, inbox, jobs, reloads, thread, synced, health, shard, claim })
     }
 
     /// Waits until everything has been seen once, and so the engine decides and webhooks know what exists.
@@ -335,6 +337,10 @@ impl Runtime {
         self.stop.cancel();
         self.inbox.stop();
         self.supervisor.wait().await;
+        // The next leader of the shard must not decide before such writes were carried out or failed.
+        if self.shard.is_some_and(|shard| shard.is_unsettled()) {
+            self.claim.let_expire();
+        }
         if let Some(thread) = self.thread.take() {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
@@ -343,20 +349,33 @@ impl Runtime {
 
 /// Has a new leader wait until the watches have shown what the one before wrote; the token is cancelled then.
 fn taking_over(
-    (api, claim, inbox): (&Api, &Claim, &driver::Inbox),
-    given: Vec<(Resource, Memory)>,
+    (api, claim, sinks): (&Api, &Claim, &ingest::Sinks),
+    given: take_over::Memories,
     supervisor: &Supervisor,
     stop: &CancellationToken,
 ) -> CancellationToken {
     let took_over = CancellationToken::new();
-    let (api, claim, inbox, stop) = (api.clone(), claim.clone(), inbox.clone(), stop.clone());
+    let (api, claim, sinks, stop) = (api.clone(), claim.clone(), sinks.clone(), stop.clone());
     let done = took_over.clone();
     supervisor.spawn("taking over", move || {
-        let work = take_over::run(api.clone(), claim.clone(), given.clone(), inbox.clone(), done.clone());
+        let work = take_over::run(api.clone(), claim.clone(), given.clone(), sinks.clone(), done.clone());
         let stop = stop.clone();
         async move { stop.run_until_cancelled(work).await.unwrap_or_default() }
     });
     took_over
+}
+
+/// Writes the statuses of queues, as far as the process leads and the API server has room.
+fn write_statuses(
+    statuses: Statuses,
+    (api, cache): (&Api, &Cache),
+    may_write: (Claim, Health, Throttle),
+    (supervisor, stop): (&Supervisor, &CancellationToken),
+) {
+    let (api, cache, stop) = (api.clone(), cache.clone(), stop.clone());
+    supervisor.spawn("statuses", move || {
+        statuses.clone().run(api.clone(), cache.clone(), may_write.clone(), stop.clone())
+    });
 }
 
 /// Follows the files that plugins come from, as far as the roles use them.

@@ -1,5 +1,6 @@
 //! How a replica that follows becomes the one that decides.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use plimsoll_api::watch::{Meta, Page};
@@ -8,8 +9,10 @@ use plimsoll_client::reflector::Memory;
 use plimsoll_client::{discovery, pager};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Api, DEVICE_CLAIMS, Encoding, Error, QUOTA_LOANS, Resource, WORKLOADS};
-use crate::driver::Inbox;
+use crate::api::{
+    Api, CLUSTER_QUEUES, COHORTS, DEVICE_CLAIMS, Encoding, Error, QUOTA_LOANS, Resource, WORKLOADS,
+};
+use crate::ingest::Sinks;
 
 /// First and longest pause after a failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -17,17 +20,23 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// Resources of which a leader gives something away in writes: quota, devices.
 pub const GIVES: [Resource; 3] = [WORKLOADS, DEVICE_CLAIMS, QUOTA_LOANS];
 
+/// Resources whose objects carry out decisions about trees, or say which there are.
+pub const OF_TREES: [Resource; 4] = [COHORTS, CLUSTER_QUEUES, WORKLOADS, QUOTA_LOANS];
+
+/// What the followers of resources know that a process has to have seen: before it takes over, and before it decides with a tree.
+pub type Memories = (Vec<(Resource, Memory)>, Vec<(Resource, Memory)>);
+
 /// Waits until this process leads and has seen what the leader before it wrote to workloads and claims for devices, then has
 /// the engine and the job controllers decide (`took_over` is cancelled). `given`: what has been seen of those that are watched.
 ///
 /// That one wrote nothing after it lost the Lease; but the watch may be late, and quota or devices that it gave would be
 /// given again, and a job that runs by right would be suspended because its workload seems to have no quota. Pods need no
-/// such look: a node refuses those that it has no room for.
+/// such look: a node refuses those that it has no room for. `of_trees`: the same of what says which trees a shard has.
 pub async fn run(
     api: Api,
     claim: Claim,
-    given: Vec<(Resource, Memory)>,
-    inbox: Inbox,
+    (given, of_trees): Memories,
+    sinks: Sinks,
     took_over: CancellationToken,
 ) {
     if !claim.wait().await {
@@ -39,14 +48,33 @@ pub async fn run(
             caught_up(&api, resource, &seen).await;
         }
     }
-    inbox.lead();
+    // The trees of a shard are looked for before their queues are said to be inactive.
+    if sinks.shard.is_some() {
+        sinks.synced.wait().await;
+        find(&api, &sinks, &of_trees).await;
+    }
+    sinks.inbox.lead();
     took_over.cancel();
 }
 
-/// Waits until everything that was written to objects of a resource until now has been handed on.
-async fn caught_up(api: &Api, resource: Resource, seen: &Memory) {
+/// Waits until everything was seen that leaders before wrote about trees that name this shard as their leader by now, if there are any.
+pub async fn find(api: &Api, sinks: &Sinks, seen: &[(Resource, Memory)]) {
+    let Some(number) = sinks.shard.as_ref().and_then(|shard| shard.lock().unknown()) else { return };
+    let mut loans = (0, BTreeSet::new());
+    for (resource, seen) in seen {
+        let listed = caught_up(api, *resource, seen).await;
+        if *resource == QUOTA_LOANS {
+            loans = listed;
+        }
+    }
+    sinks.change_division(|division, seen, out| division.found(number, loans, seen, out));
+}
+
+/// Waits until everything that was written to objects of a resource until now has been handed on. Returns the version of the list
+/// that says so, and the UIDs in it.
+pub async fn caught_up(api: &Api, resource: Resource, seen: &Memory) -> (u64, BTreeSet<String>) {
     let mut pause = RETRY.0;
-    let newest = loop {
+    let Newest { newest, version, uids } = loop {
         match newest(api, resource).await {
             Ok(newest) => break newest,
             Err(e) => {
@@ -58,21 +86,36 @@ async fn caught_up(api: &Api, resource: Resource, seen: &Memory) {
         pause = (pause * 2).min(RETRY.1);
     };
     seen.reached(newest).await;
+    (version, uids)
 }
 
-/// The newest version of an object of a resource; 0 when there is none.
-async fn newest(api: &Api, resource: Resource) -> Result<u64, Error> {
-    let mut newest = 0;
+/// A list of a resource.
+#[derive(Default)]
+struct Newest {
+    /// The newest version of an object; 0 when there is none.
+    newest: u64,
+    /// The version of the list.
+    version: u64,
+    /// UIDs, of loans alone.
+    uids: BTreeSet<String>,
+}
+
+async fn newest(api: &Api, resource: Resource) -> Result<Newest, Error> {
+    let mut found = Newest::default();
     let collection = resource.collection("");
     let compare = &mut |page: &Page<'_>| {
-        let metas = page.items.iter().filter_map(|item| Meta::of(item));
-        newest = metas.filter_map(|meta| meta.resource_version.parse().ok()).fold(newest, u64::max);
+        for meta in page.items.iter().filter_map(|item| Meta::of(item)) {
+            found.newest = found.newest.max(meta.resource_version.parse().unwrap_or(0));
+            if resource == QUOTA_LOANS {
+                found.uids.insert(meta.uid.to_string());
+            }
+        }
     };
     match pager::each_page(api, &collection, "", Encoding::Metadata, compare).await {
-        Ok(_) => Ok(newest),
+        Ok(version) => Ok(Newest { version: version.parse().unwrap_or(0), ..found }),
         // A proxy may answer 404 for anything, and what is there would be given again.
         Err(e) if e.is_not_found() => match discovery::lacks(api, resource).await {
-            Ok(true) => Ok(0),
+            Ok(true) => Ok(Newest::default()),
             Ok(false) => Err(e),
             Err(unknown) => Err(unknown),
         },

@@ -44,10 +44,10 @@ pub enum Event {
     Status(u32, StatusKey),
     /// A job controller of the process looks at a workload whose job is no part of the cluster.
     Stopped(u32, String),
-    /// The process looks for nodes that it is to give to another shard.
+    /// The process looks for nodes and trees that it is to give to another shard.
     Moves(u32),
-    /// Administrators look at the trees of cohorts that are to go to another shard.
-    Trees,
+    /// The process of a shard looks what was written to trees until now that came to it.
+    Seek(u32),
     /// The Job controller looks at a Job.
     Job(String),
     /// The garbage collector looks at workloads of pods.
@@ -88,6 +88,7 @@ impl Event {
             | Self::Requeue(life, _)
             | Self::Status(life, _)
             | Self::Moves(life)
+            | Self::Seek(life)
             | Self::Stopped(life, _) => Some(*life),
             Self::Operation(_)
             | Self::Calm
@@ -103,7 +104,6 @@ impl Event {
             | Self::Shrink(_)
             | Self::Provide(_)
             | Self::Finish(..)
-            | Self::Trees
             | Self::Users => None,
         }
     }

@@ -112,6 +112,14 @@ fn rate_of(faults: &Faults, request: &Request) -> u32 {
     }
 }
 
+/// Whether it carries out what an engine has decided about a pod or a workload.
+const fn is_decision(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Bind { .. } | Request::Patch { kind: Kind::Pod | Kind::Workload, status: true, .. }
+    )
+}
+
 fn text_at<'a>(body: &'a Value, pointer: &str) -> &'a str {
     body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -179,7 +187,7 @@ impl Network {
         let f = &self.faults;
         let mut fate = Fate::Done;
         let writes = !matches!(request, Request::Get(..) | Request::Find(..));
-        let slow = rng.chance(f.slow);
+        let slow = rng.chance(f.slow) || is_decision(&request) && f.decisions > 0 && rng.chance(f.decisions);
         let named = rate_of(f, &request);
         if named > 0 && rng.chance(named) {
             fate = Fate::Fails(503);
@@ -196,7 +204,9 @@ impl Network {
             }
         }
         // Writes that name the version which they are about do nothing the second time.
-        let names_version = matches!(kind, Kind::QuotaLoan | Kind::Node) && writes;
+        let of_tree = matches!(&request, Request::Patch { kind: Kind::Cohort | Kind::ClusterQueue, status: false, body, .. }
+            if f.late > 0 && body["metadata"]["resourceVersion"].is_string());
+        let names_version = matches!(kind, Kind::QuotaLoan | Kind::Node) && writes || of_tree;
         if names_version && rng.chance(f.late) {
             fate = Fate::Late;
             self.agenda.after(Duration::from_millis(rng.range(10, 1_000)), Event::Answer(number));

@@ -76,12 +76,6 @@ pub struct Users {
     /// Answers of the check's controller in thousandths: `Retry`, `Rejected`.
     answers: (u32, u32),
     answered: u64,
-    /// Trees that go to other shards, one after the other: the numbers of their roots and of the shards.
-    trees: Vec<(usize, usize)>,
-    /// Since when nobody has decided with the first of them.
-    settled: Option<Time>,
-    /// Since when it has its new label, if it has.
-    labelled: Option<Time>,
 }
 
 fn key(name: &str) -> Name {
@@ -114,9 +108,6 @@ impl Users {
             generation: 0,
             answers: (0, 0),
             answered: 0,
-            trees: Vec::new(),
-            settled: None,
-            labelled: None,
         };
         out.forget();
         out
@@ -126,7 +117,6 @@ impl Users {
         let queue =
             |s: &QueueSpec| Queue { spec: Some(s.clone()), stop: Stop::None, local: Some(Stop::None) };
         self.queues = self.plan.queues.iter().map(queue).collect();
-        self.keep_held();
         self.answers = (0, 0);
         self.check = Some(true);
         self.namespace = Some(true);

@@ -168,6 +168,7 @@ impl World {
         }
         self.look(decided)?;
         self.check_nodes()?;
+        self.check_trees()?;
         for index in 0..self.leaders.len() {
             if self.leaders[index].stopping && !self.leaders[index].writes() {
                 self.end(index, Ending::HandOver);
@@ -228,7 +229,6 @@ impl World {
             Event::Finish(name, round) => users.finish(name, *round, network),
             Event::Collect => cluster.collect(network),
             Event::Claims => cluster.sync_claims(network),
-            Event::Trees => users.move_trees(network),
             Event::Users => {
                 users.look(network);
                 network.agenda.after(LOOK, Event::Users);
@@ -245,6 +245,7 @@ impl World {
             | Event::Requeue(..)
             | Event::Status(..)
             | Event::Moves(_)
+            | Event::Seek(_)
             | Event::Stopped(..) => return (None, false),
         }
         (None, true)
@@ -275,6 +276,7 @@ impl World {
             Event::Status(_, key) => process.write_status(key.clone(), network),
             Event::Stopped(_, name) => process.stopped(name, network),
             Event::Moves(_) => process.give_away(network),
+            Event::Seek(_) => process.seek(network),
             Event::Operation(_)
             | Event::Calm
             | Event::End(..)
@@ -290,7 +292,6 @@ impl World {
             | Event::Shrink(_)
             | Event::Provide(_)
             | Event::Finish(..)
-            | Event::Trees
             | Event::Users => return false,
         }
         true
@@ -314,6 +315,7 @@ impl World {
                 self.checkers.changed(kind, &change, known, self.network.now())?;
                 if let Some((life, _)) = decided {
                     self.check_binding(kind, &change, life)?;
+                    self.check_admission(kind, &change, life)?;
                 }
                 if let Some(measured) = &mut self.measured {
                     measured.changed(kind, &change, self.network.now());

@@ -174,7 +174,7 @@ pub fn cluster_queue(object: &Value) -> Outcome<ClusterQueue> {
         preemption_config: text(&object["metadata"]["annotations"], PREEMPTION_CONFIG),
         labels: strings(&object["metadata"]["labels"]),
         metric_labels: Vec::new(),
-        shard_conflict: String::new(),
+        shard_stop: None,
         deleting: deleting(object),
     })
 }
@@ -190,6 +190,7 @@ pub fn cohort(object: &Value) -> Outcome<Cohort> {
         resource_groups: resource_groups(object)?,
         fair_weight_nano: weight(object)?,
         metric_labels: Vec::new(),
+        shard_stop: None,
     })
 }
 

@@ -4,19 +4,19 @@
 //! their objects ([`Trees`]). What says nothing belongs to the shard [`DEFAULT`]. All of it is computed from the objects alone, so
 //! that leaders which have seen the same objects agree without a word between them.
 
+pub mod lead;
 mod pods;
 mod trees;
 
 use plimsoll_state::model::{Reach, ResourceSlice, StringMap};
-use serde_json::Value;
 
-use crate::json;
+pub use lead::{LED_BY, Marks, TreeKind, TreeObject};
 pub use pods::Pods;
-pub use trees::{Changed, Owner, Trees};
+pub use trees::{Changed, Given, Owner, TreeChange, TreeStep, Trees};
 
 /// Label of nodes, Cohorts and ClusterQueues: name of their shard.
 pub const LABEL: &str = "plimsoll.dev/shard";
-/// Annotation of nodes: name of the shard to which the one that has it is to give it.
+/// Annotation of nodes and of trees: name of the shard to which the one that has it is to give it.
 pub const MOVE_TO: &str = "plimsoll.dev/move-to";
 /// The shard of what has no label. Its leader also does what is about the whole cluster.
 pub const DEFAULT: &str = "default";
@@ -44,11 +44,6 @@ pub fn of_node(labels: &StringMap) -> &str {
 /// The shard that a node is to be given to. What can't be a name asks for nothing.
 pub fn moves_to(annotations: &StringMap) -> Option<&str> {
     annotations.get(MOVE_TO).map(String::as_str).filter(|name| problem_of_name(name).is_none())
-}
-
-/// What the label of a Cohort or ClusterQueue says, possibly nothing.
-pub fn label_of(object: &Value) -> &str {
-    json::label(object, LABEL)
 }
 
 /// Whether the devices of a slice can be used from more than one node, perhaps of several shards: only the leader of

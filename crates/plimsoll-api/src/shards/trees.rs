@@ -1,109 +1,336 @@
-//! Which shard each tree of cohorts belongs to.
+//! Which shard each tree of cohorts belongs to, and what its leader is to write to its objects.
+
+#[cfg(test)]
+mod protocol_tests;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::DEFAULT;
+use plimsoll_queueing::ShardStop;
+use serde_json::json;
+
+use super::lead::{LED_BY, Labels, Lead, Marks, Member, TreeKind, TreeObject, labels, lead, stop};
+use super::{DEFAULT, LABEL, MOVE_TO};
+use crate::request::{PatchKind, Request};
+use crate::resource::{CLUSTER_QUEUES, COHORTS};
 
 /// To which shard something belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// This one.
-    Shard(Arc<str>),
-    /// Objects of the tree name several shards: none of them decides with it. The text names them.
-    Conflict(Arc<str>),
+pub struct Owner {
+    keeper: Arc<str>,
+    stop: Option<ShardStop>,
 }
 
 impl Default for Owner {
     fn default() -> Self {
-        Self::Shard(DEFAULT.into())
+        Self { keeper: DEFAULT.into(), stop: None }
     }
 }
 
 impl Owner {
-    /// Whether the leader of a shard decides with it.
+    /// Whether it belongs to a shard, with its tree.
     pub fn is(&self, shard: &str) -> bool {
-        matches!(self, Self::Shard(name) if **name == *shard)
+        *self.keeper == *shard && !matches!(self.stop, Some(ShardStop::Conflict(_)))
     }
 
-    /// The shard whose leader writes statuses about it: where none decides, that of [`DEFAULT`] says why.
+    /// The shard whose leader knows it and writes about it: the one that leads it by now or, as long as none does, the one of the label.
     pub fn keeper(&self) -> &str {
-        match self {
-            Self::Shard(name) => name,
-            Self::Conflict(_) => DEFAULT,
-        }
+        &self.keeper
+    }
+
+    /// Why the leader of this process's shard admits nothing there, if that shard has it.
+    pub const fn stop(&self) -> Option<&ShardStop> {
+        self.stop.as_ref()
+    }
+
+    /// Whether the leader of this process's shard, which has this name, ends loans there: it decides, or did until the tree was asked away.
+    pub fn may_end_loans(&self, shard: &str) -> bool {
+        *self.keeper == *shard && matches!(self.stop, None | Some(ShardStop::Leaves(_)))
+    }
+
+    /// Whether the leader of this process's shard, which has this name, admits there.
+    pub fn decides(&self, shard: &str) -> bool {
+        *self.keeper == *shard && self.stop.is_none()
     }
 }
 
-/// What an object says of its tree.
-#[derive(Debug, Default, PartialEq)]
-struct Member {
-    /// Name of the cohort above, possibly empty.
-    above: String,
-    /// The label, possibly empty.
-    label: String,
-}
-
-type Owners = BTreeMap<String, Owner>;
-/// By the root of a tree: its labels, the empty one too, and an object that has each.
-type Labels<'a> = BTreeMap<&'a str, BTreeMap<&'a str, String>>;
-
-/// ClusterQueues and cohorts that belong to another shard than before.
+/// ClusterQueues and cohorts that belong to another shard than before, or are stopped for another reason.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// Names of ClusterQueues, also of such that there are none of.
     pub cluster_queues: BTreeSet<String>,
+    /// Those of them that another shard keeps than before.
+    pub handed: BTreeSet<String>,
+    /// Whether pods of some of them are known to another shard than before: those of a tree whose labels disagree are to none.
+    pub pods: bool,
     /// Names of cohorts.
     pub cohorts: BTreeSet<String>,
 }
 
-/// All ClusterQueues and Cohorts, as trees that belong to shards.
+/// What gives an object to another shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The other shard.
+    pub to: String,
+    /// Whether its label changes as well.
+    labels: bool,
+    /// Whether the annotation is removed that asked for it.
+    moves: bool,
+}
+
+/// A change of an object of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TreeChange {
+    /// It gets the name of its leader, where it had none.
+    Claim,
+    /// It stays, and no longer asks for that.
+    Stay(Given),
+    /// It is given to another shard.
+    Give(Given),
+}
+
+/// A write to an object of a tree. It is carried out only while the object has the version that was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeStep {
+    /// The object.
+    pub object: TreeObject,
+    /// Its version.
+    pub version: String,
+    /// What changes.
+    pub change: TreeChange,
+    /// Whether it may have been carried out before, because an answer was lost.
+    pub repeats: bool,
+}
+
+impl TreeStep {
+    /// The write, by the leader of this shard.
+    pub fn request(&self, shard: &str) -> Request {
+        let mut body = json!({"metadata": {"resourceVersion": self.version, "annotations": {}}});
+        let meta = &mut body["metadata"];
+        match &self.change {
+            TreeChange::Claim => meta["annotations"][LED_BY] = json!(shard),
+            TreeChange::Stay(Given { to, labels, moves }) | TreeChange::Give(Given { to, labels, moves }) => {
+                meta["annotations"][LED_BY] = json!(to);
+                if *moves {
+                    meta["annotations"][MOVE_TO] = json!(null);
+                }
+                if *labels {
+                    meta["labels"][LABEL] = json!((to != DEFAULT).then_some(to));
+                }
+            }
+        }
+        let resource = match self.object.kind {
+            TreeKind::Cohort => COHORTS,
+            TreeKind::ClusterQueue => CLUSTER_QUEUES,
+        };
+        Request::patch(resource, "", &self.object.name, "", PatchKind::Merge, body)
+    }
+}
+
+/// An object of a tree, as it was seen last.
+#[derive(Debug, Default)]
+struct Entry {
+    member: Member,
+    version: String,
+    /// When it was first seen to be led by this shard: a count.
+    since: u64,
+}
+
+/// A tree as it stands.
+#[derive(Debug)]
+struct Tree {
+    lead: Lead,
+    labels: Labels,
+    /// Whether loans keep it where it is.
+    lends: bool,
+    objects: Vec<TreeObject>,
+}
+
+/// All ClusterQueues and Cohorts, as trees that belong to shards, as the process of one shard sees them.
 ///
 /// One label anywhere in a tree is enough, on the root or, where a root cohort has no object, on one of its ClusterQueues. A tree
 /// without a label belongs to [`DEFAULT`]; one with several different labels to nobody.
 #[derive(Debug, Default)]
 pub struct Trees {
-    cluster_queues: BTreeMap<String, Member>,
-    cohorts: BTreeMap<String, Member>,
-    of_cluster_queues: Owners,
-    of_cohorts: Owners,
+    shard: String,
+    entries: BTreeMap<TreeObject, Entry>,
+    /// Loans that are granted: both cohorts, by name.
+    loans: BTreeMap<String, [String; 2]>,
+    owners: BTreeMap<TreeObject, Owner>,
+    /// By their root.
+    trees: BTreeMap<TreeObject, Tree>,
+    /// The root of each object, and of cohorts without an object.
+    roots: BTreeMap<TreeObject, TreeObject>,
+    count: u64,
     stale: bool,
+    /// Whether there are no steps since the shards were computed last.
+    rests: bool,
 }
 
 impl Trees {
-    /// A ClusterQueue was seen, in this cohort (possibly empty), with this label (possibly empty).
-    pub fn put_cluster_queue(&mut self, name: &str, cohort: &str, label: &str) {
-        self.stale |= put(&mut self.cluster_queues, name, cohort, label);
+    /// Trees as the process of this shard sees them.
+    pub fn new(shard: &str) -> Self {
+        Self { shard: shard.to_owned(), ..Self::default() }
     }
 
-    /// A Cohort was seen, below this one (possibly empty), with this label (possibly empty).
-    pub fn put_cohort(&mut self, name: &str, parent: &str, label: &str) {
-        self.stale |= put(&mut self.cohorts, name, parent, label);
+    /// An object was seen in this version, below this cohort (possibly empty).
+    pub fn put(&mut self, object: TreeObject, above: &str, marks: Marks, version: &str) {
+        let entry = self.entries.entry(object);
+        let new = matches!(entry, std::collections::btree_map::Entry::Vacant(_));
+        let entry = entry.or_default();
+        if !new && entry.version == version && !version.is_empty() {
+            return;
+        }
+        // An object that was given away may have been led by another shard, and given back, before a list showed it again.
+        let same = entry.member.marks.led_by == marks.led_by && entry.member.given_to.is_none();
+        if !same && marks.led_by == self.shard {
+            self.count += 1;
+            entry.since = self.count;
+        }
+        let known = entry.member.known && same;
+        // Whatever was written for an older version can't be carried out any more, or has been.
+        let member = Member { above: above.to_owned(), marks, known, given_to: None };
+        self.stale |= new || entry.member != member;
+        (entry.member, entry.version) = (member, version.to_owned());
     }
 
-    /// A ClusterQueue is gone.
-    pub fn remove_cluster_queue(&mut self, name: &str) {
-        self.stale |= self.cluster_queues.remove(name).is_some();
+    /// An object is gone.
+    pub fn remove(&mut self, object: &TreeObject) {
+        self.stale |= self.entries.remove(object).is_some();
     }
 
-    /// A Cohort is gone.
-    pub fn remove_cohort(&mut self, name: &str) {
-        self.stale |= self.cohorts.remove(name).is_some();
+    /// A loan is granted between these cohorts, or none of this name is.
+    pub fn put_loan(&mut self, name: &str, cohorts: Option<&[String; 2]>) {
+        let before = match cohorts {
+            Some(cohorts) => self.loans.insert(name.to_owned(), cohorts.clone()),
+            None => self.loans.remove(name),
+        };
+        self.stale |= before.as_ref() != cohorts;
     }
 
     /// To which shard a ClusterQueue belongs; to [`DEFAULT`] where there is none of this name.
     pub fn of_cluster_queue(&self, name: &str) -> Owner {
-        self.of_cluster_queues.get(name).cloned().unwrap_or_default()
+        self.owners.get(&TreeObject::cluster_queue(name)).cloned().unwrap_or_default()
     }
 
     /// To which shard a cohort belongs.
     pub fn of_cohort(&self, name: &str) -> Owner {
-        self.of_cohorts.get(name).cloned().unwrap_or_default()
+        self.owners.get(&TreeObject::cohort(name)).cloned().unwrap_or_default()
     }
 
     /// Whether there is a ClusterQueue of this name.
     pub fn has_cluster_queue(&self, name: &str) -> bool {
-        self.cluster_queues.contains_key(name)
+        self.entries.contains_key(&TreeObject::cluster_queue(name))
+    }
+
+    /// Where objects name this shard as their leader since a moment before which not everything was seen: a number for
+    /// [`Trees::found`], once everything has been seen that was written until now.
+    pub fn unknown(&self) -> Option<u64> {
+        let unknown = |entry: &Entry| entry.member.marks.led_by == self.shard && !entry.member.known;
+        self.entries.values().any(unknown).then_some(self.count)
+    }
+
+    /// Everything has been seen that was written before [`Trees::unknown`] gave this number.
+    pub fn found(&mut self, number: u64) {
+        for entry in self.entries.values_mut() {
+            let mine = entry.member.marks.led_by == self.shard;
+            if mine && !entry.member.known && entry.since <= number {
+                entry.member.known = true;
+                self.stale = true;
+            }
+        }
+    }
+
+    /// Whether a write that gives an object away may still be carried out.
+    pub fn is_giving(&self) -> bool {
+        self.entries.values().any(|entry| entry.member.given_to.is_some())
+    }
+
+    /// A write that gives an object away may be carried out from now on.
+    pub fn gives(&mut self, step: &TreeStep) {
+        if let (TreeChange::Give(given), Some(entry)) = (&step.change, self.entries.get_mut(&step.object)) {
+            entry.member.given_to = Some(given.to.clone());
+            self.stale = true;
+        }
+    }
+
+    /// ClusterQueues that this shard keeps, and all cohorts, in the tree of an object.
+    pub fn around(&self, object: &TreeObject) -> (BTreeSet<String>, BTreeSet<&str>) {
+        let root = self.roots.get(object);
+        let same = self.roots.iter().filter(|(_, other)| Some(*other) == root).map(|(member, _)| member);
+        let (queues, cohorts): (Vec<_>, Vec<_>) = same.partition(|o| o.kind == TreeKind::ClusterQueue);
+        let kept =
+            queues.into_iter().filter(|o| self.owners.get(o).is_some_and(|o| *o.keeper == *self.shard));
+        (kept.map(|o| o.name.clone()).collect(), cohorts.into_iter().map(|o| &*o.name).collect())
+    }
+
+    /// The root of the tree of an object.
+    pub fn root(&self, object: &TreeObject) -> Option<&TreeObject> {
+        self.roots.get(object)
+    }
+
+    /// Whether the labels of a tree name this shard.
+    fn is_owned(&self, tree: &Tree) -> bool {
+        matches!(&tree.labels, Labels::One(owner) if *owner == self.shard)
+    }
+
+    /// Objects that another shard leads although the labels of their trees name this one, and that shard.
+    pub fn awaited(&self) -> Vec<(TreeObject, String)> {
+        let trees = self.trees.values().filter(|tree| self.is_owned(tree));
+        let by = |object: &TreeObject| {
+            let by = &self.entries.get(object)?.member.marks.led_by;
+            (!by.is_empty() && *by != self.shard).then(|| (object.clone(), by.clone()))
+        };
+        trees.flat_map(|tree| tree.objects.iter().filter_map(by)).collect()
+    }
+
+    /// What the leader of the shard is to write to objects of trees. It may give an object away once nothing is under way in its tree.
+    pub fn steps(&self) -> Vec<TreeStep> {
+        let mut steps = Vec::new();
+        if self.rests {
+            return steps;
+        }
+        for tree in self.trees.values() {
+            let entries = || tree.objects.iter().filter_map(|o| Some((o, self.entries.get(o)?)));
+            let to = match &tree.lead {
+                Lead::Leaves(to) if !tree.lends => Some(to),
+                Lead::Waits(_, to) => to.as_ref(),
+                Lead::Leaves(_) | Lead::Decides => None,
+            };
+            let stays = (tree.lead == Lead::Decides).then_some(&self.shard);
+            let target = |member: &Member| member.given_to.as_ref().or(to).or(stays).cloned();
+            let asks = |member: &Member| target(member).is_some_and(|to| member.marks.moves_to == Some(to));
+            let mine = |member: &Member| member.marks.led_by == self.shard;
+            let asked = entries().any(|(_, e)| asks(&e.member));
+            let plain = entries().all(|(_, e)| e.member.marks.label.is_empty());
+            let owned = self.is_owned(tree);
+            let given = |member: &Member| {
+                let to = target(member).filter(|_| mine(member) && member.known)?;
+                let (label, moves) = (&member.marks.label, asks(member));
+                let labels = asked && !label.is_empty() && *label != to || moves && plain && to != DEFAULT;
+                (to != self.shard || labels || moves).then_some(Given { to, labels, moves })
+            };
+            // The object that asks for it is the last one.
+            let others = entries().any(|(_, e)| given(&e.member).is_some_and(|given| !given.moves));
+            for (object, Entry { member, version, .. }) in entries() {
+                let change = match given(member) {
+                    None => (member.marks.led_by.is_empty() && owned).then_some(TreeChange::Claim),
+                    Some(given) if given.moves && others => None,
+                    Some(given) if given.to == self.shard => Some(TreeChange::Stay(given)),
+                    Some(given) => Some(TreeChange::Give(given)),
+                };
+                let step = |change| TreeStep {
+                    object: object.clone(),
+                    version: version.clone(),
+                    change,
+                    repeats: member.given_to.is_some(),
+                };
+                steps.extend(change.map(step));
+            }
+        }
+        steps
     }
 
     /// Computes the shards anew after changes, in O(objects), and returns what has another one than before.
@@ -111,49 +338,100 @@ impl Trees {
         if !std::mem::take(&mut self.stale) {
             return Changed::default();
         }
-        let (of_cluster_queues, of_cohorts) = self.owners();
-        let changed = Changed {
-            cluster_queues: differences(&self.of_cluster_queues, &of_cluster_queues),
-            cohorts: differences(&self.of_cohorts, &of_cohorts),
-        };
-        (self.of_cluster_queues, self.of_cohorts) = (of_cluster_queues, of_cohorts);
+        self.roots = self.all_roots();
+        self.trees = self.all_trees();
+        let owners = self.roots.iter().map(|(object, root)| (object.clone(), self.owner(object, root)));
+        let owners: BTreeMap<TreeObject, Owner> = owners.collect();
+        let before = std::mem::replace(&mut self.owners, owners);
+        self.rests = false;
+        self.rests = self.steps().is_empty();
+        let default = Owner::default();
+        let mut changed = Changed::default();
+        for object in before.keys().chain(self.owners.keys()) {
+            let [old, new] = [&before, &self.owners].map(|of| of.get(object).unwrap_or(&default));
+            let name = || object.name.clone();
+            match object.kind {
+                TreeKind::Cohort if old != new => drop(changed.cohorts.insert(name())),
+                TreeKind::ClusterQueue if old != new => {
+                    changed.cluster_queues.insert(name());
+                    let handed = old.keeper != new.keeper;
+                    changed.pods |= handed || old.is(&new.keeper) != new.is(&new.keeper);
+                    if handed {
+                        changed.handed.insert(name());
+                    }
+                }
+                TreeKind::Cohort | TreeKind::ClusterQueue => {}
+            }
+        }
         changed
     }
 
-    fn owners(&self) -> (Owners, Owners) {
-        let roots = self.roots();
-        let root_of = |cohort: &str| roots.get(cohort).copied();
-        let mut labels = Labels::new();
-        let cohorts = self.cohorts.iter().map(|(name, member)| ("Cohort", name, member, root_of(name)));
-        let queues = self.cluster_queues.iter();
-        let queues = queues.map(|(name, member)| ("ClusterQueue", name, member, root_of(&member.above)));
-        for (kind, name, member, root) in cohorts.chain(queues) {
-            if let Some(root) = root {
-                let who = || format!("{kind} {name}");
-                labels.entry(root).or_default().entry(&member.label).or_insert_with(who);
-            }
-        }
-        let of_trees: BTreeMap<&str, Owner> =
-            labels.iter().map(|(root, labels)| (*root, owner(labels))).collect();
-        let of =
-            |cohort: &str| root_of(cohort).and_then(|root| of_trees.get(root)).cloned().unwrap_or_default();
-        let of_cohorts = roots.keys().map(|name| ((*name).to_owned(), of(name))).collect();
-        let of_queue = |(name, member): (&String, &Member)| {
-            let alone = || match &*member.label {
-                "" => Owner::default(),
-                label => Owner::Shard(label.into()),
-            };
-            (name.clone(), if member.above.is_empty() { alone() } else { of(&member.above) })
+    fn owner(&self, object: &TreeObject, root: &TreeObject) -> Owner {
+        let Some(tree) = self.trees.get(root) else { return Owner::default() };
+        let led_by = self.entries.get(object).map_or("", |entry| &entry.member.marks.led_by);
+        let keeper = match (&tree.labels, led_by) {
+            (Labels::One(owner), "") => owner,
+            (Labels::Several(_), "") => DEFAULT,
+            (_, by) => by,
         };
-        (self.cluster_queues.iter().map(of_queue).collect(), of_cohorts)
+        let stop = match &tree.labels {
+            Labels::Several(why) if *keeper != *self.shard => Some(ShardStop::Conflict(why.clone())),
+            Labels::One(_) if *keeper != *self.shard => None,
+            _ => stop(&tree.lead, &tree.labels, &self.loans_of(root)),
+        };
+        Owner { keeper: keeper.into(), stop }
+    }
+
+    /// Loans that are granted to cohorts of a tree, or by them.
+    fn loans_of(&self, root: &TreeObject) -> BTreeSet<&str> {
+        let within = |cohort: &String| self.roots.get(&TreeObject::cohort(cohort)) == Some(root);
+        let of = |(_, cohorts): &(&String, &[String; 2])| cohorts.iter().any(within);
+        self.loans.iter().filter(of).map(|(name, _)| &**name).collect()
+    }
+
+    fn all_trees(&self) -> BTreeMap<TreeObject, Tree> {
+        let mut objects: BTreeMap<&TreeObject, Vec<&TreeObject>> = BTreeMap::new();
+        for (object, root) in &self.roots {
+            objects.entry(root).or_default().push(object);
+        }
+        let tree = |(root, objects): (&TreeObject, Vec<&TreeObject>)| {
+            let members: Vec<(&TreeObject, &Member)> =
+                objects.iter().filter_map(|o| Some((*o, &self.entries.get(*o)?.member))).collect();
+            let tree = Tree {
+                lead: lead(&self.shard, &members),
+                labels: labels(members.iter().copied()),
+                lends: !self.loans.is_empty() && !self.loans_of(root).is_empty(),
+                objects: members.iter().map(|(object, _)| (*object).clone()).collect(),
+            };
+            (root.clone(), tree)
+        };
+        objects.into_iter().map(tree).collect()
+    }
+
+    /// The root of each object, and of cohorts without one.
+    fn all_roots(&self) -> BTreeMap<TreeObject, TreeObject> {
+        let cohorts = self.roots_of_cohorts();
+        let mut roots: BTreeMap<TreeObject, TreeObject> = cohorts
+            .iter()
+            .map(|(cohort, root)| (TreeObject::cohort(cohort), TreeObject::cohort(root)))
+            .collect();
+        for (object, entry) in self.entries.iter().filter(|(o, _)| o.kind == TreeKind::ClusterQueue) {
+            // One without a cohort is a tree of its own.
+            let root = cohorts.get(&*entry.member.above).map(|root| TreeObject::cohort(root));
+            roots.insert(object.clone(), root.unwrap_or_else(|| object.clone()));
+        }
+        roots
     }
 
     /// The root of each cohort, with or without an object. In a cycle that is the first of its names.
-    fn roots(&self) -> BTreeMap<&str, &str> {
-        let named = self.cluster_queues.values().chain(self.cohorts.values()).map(|m| &*m.above);
-        let all: BTreeSet<&str> =
-            named.filter(|name| !name.is_empty()).chain(self.cohorts.keys().map(String::as_str)).collect();
-        let above = |name: &str| self.cohorts.get(name).map(|m| &*m.above).filter(|above| !above.is_empty());
+    fn roots_of_cohorts(&self) -> BTreeMap<&str, &str> {
+        let objects = self.entries.keys().filter(|o| o.kind == TreeKind::Cohort).map(|o| &*o.name);
+        let named = self.entries.values().map(|e| &*e.member.above).filter(|name| !name.is_empty());
+        let all: BTreeSet<&str> = named.chain(objects).collect();
+        let above = |name: &str| {
+            let entry = self.entries.get(&TreeObject::cohort(name))?;
+            (!entry.member.above.is_empty()).then_some(&*entry.member.above)
+        };
         let mut roots: BTreeMap<&str, &str> = BTreeMap::new();
         for start in all {
             let (mut path, mut at) = (vec![start], start);
@@ -173,129 +451,5 @@ impl Trees {
             });
         }
         roots
-    }
-}
-
-fn put(members: &mut BTreeMap<String, Member>, name: &str, above: &str, label: &str) -> bool {
-    let member = Member { above: above.to_owned(), label: label.to_owned() };
-    let same = members.get(name) == Some(&member);
-    if !same {
-        members.insert(name.to_owned(), member);
-    }
-    !same
-}
-
-fn owner(labels: &BTreeMap<&str, String>) -> Owner {
-    let named: Vec<(&str, &String)> =
-        labels.iter().map(|(label, who)| (*label, who)).filter(|(label, _)| !label.is_empty()).collect();
-    match &named[..] {
-        [] => Owner::default(),
-        [(one, _)] => Owner::Shard((*one).into()),
-        several => {
-            let each: Vec<String> = several.iter().map(|(label, who)| format!("{label} ({who})")).collect();
-            Owner::Conflict(each.join(", ").into())
-        }
-    }
-}
-
-/// Names that belong to another shard in one of the two.
-fn differences(old: &Owners, new: &Owners) -> BTreeSet<String> {
-    let default = Owner::default();
-    let of = |owners: &Owners, name: &str| owners.get(name).unwrap_or(&default).clone();
-    let names = old.keys().chain(new.keys());
-    names.filter(|name| of(old, name) != of(new, name)).cloned().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shard(name: &str) -> Owner {
-        Owner::Shard(name.into())
-    }
-
-    #[test]
-    fn one_label_is_the_shard_of_the_whole_tree() {
-        let mut trees = Trees::default();
-        trees.put_cohort("root", "", "a");
-        trees.put_cohort("team", "root", "");
-        trees.put_cluster_queue("q", "team", "");
-        trees.put_cluster_queue("alone", "", "b");
-        trees.put_cluster_queue("plain", "", "");
-        // The root has no object.
-        trees.put_cluster_queue("left", "implicit", "b");
-        trees.put_cluster_queue("right", "implicit", "");
-        let changed = trees.resolve();
-        assert_eq!(trees.of_cluster_queue("q"), shard("a"));
-        assert_eq!(trees.of_cohort("team"), shard("a"));
-        assert_eq!(trees.of_cluster_queue("alone"), shard("b"));
-        assert_eq!(trees.of_cluster_queue("plain"), shard("default"));
-        assert_eq!(trees.of_cluster_queue("right"), shard("b"), "as its sibling says");
-        assert_eq!(trees.of_cohort("implicit"), shard("b"));
-        assert_eq!(trees.of_cluster_queue("unknown"), shard("default"));
-        let named: Vec<&str> = changed.cluster_queues.iter().map(String::as_str).collect();
-        assert_eq!(named, ["alone", "left", "q", "right"], "what the default shard has is as before");
-        assert_eq!(trees.resolve(), Changed::default(), "nothing has changed since");
-    }
-
-    #[test]
-    fn a_tree_whose_objects_disagree_belongs_to_nobody() {
-        let mut trees = Trees::default();
-        trees.put_cohort("root", "", "a");
-        trees.put_cluster_queue("q", "root", "b");
-        trees.put_cluster_queue("other", "root", "");
-        trees.resolve();
-        let owner = trees.of_cluster_queue("other");
-        assert_eq!(owner, Owner::Conflict("a (Cohort root), b (ClusterQueue q)".into()));
-        assert!(["a", "b", "default"].iter().all(|name| !owner.is(name)));
-        assert_eq!(owner.keeper(), "default");
-        // The label is mended: all of it is the root's again.
-        trees.put_cluster_queue("q", "root", "");
-        let changed = trees.resolve();
-        assert_eq!(changed.cluster_queues.len(), 2);
-        assert_eq!(trees.of_cluster_queue("other"), shard("a"));
-        trees.put_cluster_queue("q", "root", "default");
-        trees.resolve();
-        assert!(!trees.of_cluster_queue("q").is("default"), "the name of the default shard is a name, too");
-    }
-
-    #[test]
-    fn trees_are_joined_cut_and_removed() {
-        let mut trees = Trees::default();
-        trees.put_cohort("a", "", "a");
-        trees.put_cohort("b", "", "b");
-        trees.put_cluster_queue("q", "b", "");
-        trees.resolve();
-        assert_eq!(trees.of_cluster_queue("q"), shard("b"));
-        trees.put_cohort("b", "a", "b");
-        trees.resolve();
-        assert!(matches!(trees.of_cluster_queue("q"), Owner::Conflict(_)));
-        trees.put_cohort("b", "a", "");
-        let changed = trees.resolve();
-        assert_eq!(trees.of_cluster_queue("q"), shard("a"));
-        assert_eq!(changed.cohorts.len(), 2, "of both cohorts, which nobody had");
-        trees.remove_cohort("a");
-        trees.resolve();
-        assert_eq!(trees.of_cluster_queue("q"), shard("default"), "nothing says its shard any more");
-        trees.put_cluster_queue("q", "", "c");
-        trees.resolve();
-        trees.remove_cluster_queue("q");
-        assert!(trees.resolve().cluster_queues.contains("q"));
-        assert!(!trees.has_cluster_queue("q"));
-    }
-
-    #[test]
-    fn a_cycle_of_cohorts_is_one_tree() {
-        let mut trees = Trees::default();
-        trees.put_cohort("x", "y", "");
-        trees.put_cohort("y", "z", "a");
-        trees.put_cohort("z", "x", "");
-        trees.put_cohort("below", "x", "");
-        trees.put_cluster_queue("q", "below", "");
-        trees.resolve();
-        for name in ["x", "y", "z", "below"] {
-            assert_eq!(trees.of_cohort(name), shard("a"), "{name}");
-        }
-        assert_eq!(trees.of_cluster_queue("q"), shard("a"));
     }
 }

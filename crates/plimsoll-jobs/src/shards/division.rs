@@ -1,6 +1,7 @@
 //! What the leader of a shard is told of the cluster: of all objects of queueing, nodes and pods, those of the shard. It is a function of
 //! what the watches have shown, in any order; the simulator divides a cluster with it as `plimsoll run` does.
 
+mod moves;
 #[cfg(test)]
 mod tests;
 
@@ -8,19 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_api::json;
 use plimsoll_api::kueue::delete_event;
-use plimsoll_api::request::{PatchKind, Request};
-use plimsoll_api::resource::NODES;
-use plimsoll_api::shards::{self, Changed, DEFAULT, Owner, Pods, Trees};
-use plimsoll_queueing::Event;
+use plimsoll_api::shards::{self, Changed, DEFAULT, Marks, Owner, Pods, TreeObject, Trees};
+use plimsoll_queueing::{Event, ShardStop};
 use plimsoll_state::ObjectEvent;
-use plimsoll_state::model::{Node, Pod};
-use serde_json::{Value, json};
+use plimsoll_state::model::Pod;
+use serde_json::Value;
 
 use super::{Concern, cluster_queue_of, concern, has_pod, keys_of_namespaces, owner_of_workload};
 use crate::Env;
 use crate::controllers::affected;
 use crate::key::Key;
 use crate::store::{Kind, ObjectStore};
+use moves::UnderWay;
+pub use moves::{Leaving, Step};
 
 /// What follows from an object that was seen, in order.
 #[derive(Clone, Debug)]
@@ -49,25 +50,6 @@ pub struct Seen<'a> {
     pub event_of: &'a dyn Fn(&Value) -> Option<Event>,
 }
 
-/// A node of the shard that is to be given to another one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leaving {
-    /// The other shard.
-    pub to: String,
-    /// The version of the node that says so.
-    pub version: String,
-}
-
-impl Leaving {
-    /// The write that gives the node away, if it still has the version that says so.
-    pub fn request(&self, node: &str) -> Request {
-        let label = (self.to != DEFAULT).then_some(&self.to);
-        let body = json!({"metadata": {"resourceVersion": self.version,
-            "labels": {shards::LABEL: label}, "annotations": {shards::MOVE_TO: null}}});
-        Request::patch(NODES, "", node, "", PatchKind::Merge, body)
-    }
-}
-
 /// All objects by their shards, as the process of one shard sees them.
 #[derive(Debug)]
 pub struct Division {
@@ -78,10 +60,12 @@ pub struct Division {
     local_queues: BTreeMap<(String, String), String>,
     /// Lists that are not complete. Until all are, nothing is given to the engine that belongs to a shard.
     lists: usize,
-    /// Nodes with which this process does not decide any more.
+    /// Nodes with which this process does not decide any more, and those that ask to stay.
     leaving: BTreeMap<String, Leaving>,
-    /// How many bindings to each node are under way.
-    binding: BTreeMap<String, usize>,
+    /// What is under way to other nodes and in trees, and was.
+    under_way: UnderWay,
+    /// Counts changes of what is decided about trees.
+    changes: u64,
 }
 
 impl Division {
@@ -89,12 +73,13 @@ impl Division {
     pub fn new(name: &str, lists: usize) -> Self {
         Self {
             name: name.to_owned(),
-            trees: Trees::default(),
+            trees: Trees::new(name),
             pods: Pods::default(),
             local_queues: BTreeMap::new(),
             lists,
             leaving: BTreeMap::new(),
-            binding: BTreeMap::new(),
+            under_way: UnderWay::default(),
+            changes: 0,
         }
     }
 
@@ -122,6 +107,13 @@ impl Division {
         self.trees.of_cohort(name)
     }
 
+    /// Whether the leader of the shard admits in a ClusterQueue.
+    pub fn decides(&self, cluster_queue: &str) -> bool {
+        self.trees.has_cluster_queue(cluster_queue)
+            && self.is_open()
+            && self.trees.of_cluster_queue(cluster_queue).decides(&self.name)
+    }
+
     /// Whether job controllers of this process plan a key.
     pub fn plans(&self, key: &Key, env: Env<'_>) -> bool {
         match concern(key, env) {
@@ -136,36 +128,6 @@ impl Division {
     pub fn may_write(&self, namespace: &str, name: &str, objects: &ObjectStore) -> bool {
         let known = objects.get(Kind::Workload, namespace, name);
         known.is_none_or(|wl| owner_of_workload(&wl, objects, &self.trees).keeper() == self.name)
-    }
-
-    /// Whether a binding to a node may begin; it is under way until [`Division::bound`].
-    pub fn may_bind(&mut self, node: &str) -> bool {
-        let may = self.pods.has_node(node);
-        if may {
-            *self.binding.entry(node.to_owned()).or_insert(0) += 1;
-        }
-        may
-    }
-
-    /// A binding that had begun is not under way any more.
-    pub fn bound(&mut self, node: &str) {
-        if let Some(count) = self.binding.get_mut(node) {
-            *count -= 1;
-            if *count == 0 {
-                self.binding.remove(node);
-            }
-        }
-    }
-
-    /// Whether nodes are to be given away.
-    pub fn gives_away(&self) -> bool {
-        !self.leaving.is_empty()
-    }
-
-    /// Nodes that can be given away now.
-    pub fn given_away(&self) -> Vec<(String, Leaving)> {
-        let idle = self.leaving.iter().filter(|(node, _)| !self.binding.contains_key(*node));
-        idle.map(|(node, leaving)| (node.clone(), leaving.clone())).collect()
     }
 
     /// A list is complete; with the last one, everything of the shard is given to the engine.
@@ -216,15 +178,17 @@ impl Division {
 
     /// An object of queueing was seen or has changed.
     pub fn upsert(&mut self, event: Event, object: &Value, seen: Seen<'_>, out: &mut Vec<Told>) {
-        let label = shards::label_of(object);
+        let put = |trees: &mut Trees, object_of: TreeObject, above: &str| {
+            trees.put(object_of, above, Marks::of(object), json::version(object));
+        };
         match event {
             Event::ClusterQueueUpsert(q) => {
-                self.trees.put_cluster_queue(&q.name, &q.cohort, label);
+                put(&mut self.trees, TreeObject::cluster_queue(&q.name), &q.cohort);
                 let changed = Changed { cluster_queues: [q.name].into(), ..Changed::default() };
                 self.trees_changed(changed, seen, out);
             }
             Event::CohortUpsert(c) => {
-                self.trees.put_cohort(&c.name, &c.parent, label);
+                put(&mut self.trees, TreeObject::cohort(&c.name), &c.parent);
                 self.trees_changed(Changed { cohorts: [c.name].into(), ..Changed::default() }, seen, out);
             }
             Event::LocalQueueUpsert(q) => {
@@ -242,6 +206,7 @@ impl Division {
                 }));
                 self.workload_changed(&namespace, &name, seen.objects, out);
             }
+            Event::QuotaLoanUpsert(loan) => self.loan(*loan, seen, out),
             Event::ResourceSliceUpsert(slice) if shards::is_shared(&slice) && self.name != DEFAULT => {
                 out.push(Told::Queueing(Event::ResourceSliceDelete(slice.name)));
             }
@@ -253,17 +218,18 @@ impl Division {
     pub fn delete(&mut self, event: Event, seen: Seen<'_>, out: &mut Vec<Told>) {
         match event {
             Event::ClusterQueueDelete(name) => {
-                self.trees.remove_cluster_queue(&name);
+                self.trees.remove(&TreeObject::cluster_queue(&name));
                 let changed = Changed { cluster_queues: [name].into(), ..Changed::default() };
                 self.trees_changed(changed, seen, out);
             }
             Event::CohortDelete(name) => {
-                self.trees.remove_cohort(&name);
+                self.trees.remove(&TreeObject::cohort(&name));
                 self.trees_changed(Changed { cohorts: [name].into(), ..Changed::default() }, seen, out);
             }
             Event::LocalQueueDelete(namespace, name) => {
                 self.local_queue_changed((&namespace, &name), None, seen, out);
             }
+            Event::QuotaLoanDelete(name) => self.loan_gone(name, seen, out),
             Event::WorkloadDelete(key) => {
                 let (namespace, name) = (key.namespace.clone(), key.name.clone());
                 out.push(Told::Queueing(Event::WorkloadDelete(key)));
@@ -291,23 +257,24 @@ impl Division {
             return;
         }
         let mut moved = self.trees.resolve();
+        self.changes += u64::from(moved != Changed::default());
+        let handed = std::mem::take(&mut moved.handed);
         let queues: Vec<(String, String)> = {
-            let of = self.local_queues.iter().filter(|(_, of)| moved.cluster_queues.contains(*of));
+            let of = self.local_queues.iter().filter(|(_, of)| handed.contains(*of));
             of.map(|(queue, _)| queue.clone()).collect()
         };
-        let of_moved = |wl: &Value| {
-            cluster_queue_of(wl, seen.objects).is_some_and(|name| moved.cluster_queues.contains(&name))
-        };
-        let workloads = match moved.cluster_queues.is_empty() {
+        let of_moved =
+            |wl: &Value| cluster_queue_of(wl, seen.objects).is_some_and(|name| handed.contains(&name));
+        let workloads = match handed.is_empty() {
             true => Vec::new(),
             false => workloads(seen.objects, of_moved),
         };
         for cluster_queue in &moved.cluster_queues {
-            if let Owner::Conflict(why) = self.trees.of_cluster_queue(cluster_queue) {
-                out.push(Told::Conflict { cluster_queue: cluster_queue.clone(), why: why.to_string() });
+            if let Some(ShardStop::Conflict(why)) = self.trees.of_cluster_queue(cluster_queue).stop() {
+                out.push(Told::Conflict { cluster_queue: cluster_queue.clone(), why: why.clone() });
             }
         }
-        let all = !moved.cluster_queues.is_empty();
+        let all = moved.pods;
         changed.cohorts.append(&mut moved.cohorts);
         changed.cluster_queues.append(&mut moved.cluster_queues);
         // Workloads leave before their queue does, and come after it: none is told that it is missing.
@@ -385,33 +352,6 @@ impl Division {
         look_again(&[namespace.to_owned()].into(), &BTreeSet::new(), seen.objects, out);
     }
 
-    /// A node was seen or has changed, in this version. Returns whether it is of the shard, and stays there.
-    pub fn node(&mut self, node: Node, version: &str, out: &mut Vec<Told>) -> bool {
-        let name = node.name.clone();
-        let leaves = shards::moves_to(&node.annotations).filter(|to| *to != self.name);
-        if shards::of_node(&node.labels) != self.name || leaves.is_some() {
-            self.node_gone(&name, out);
-            // It is given away when nothing is under way that concerns it.
-            if let Some(to) = leaves.filter(|_| shards::of_node(&node.labels) == self.name) {
-                let leaving = Leaving { to: to.to_owned(), version: version.to_owned() };
-                self.leaving.insert(name, leaving);
-            }
-            return false;
-        }
-        self.leaving.remove(&name);
-        out.push(Told::Object(ObjectEvent::NodeUpsert(Box::new(node))));
-        out.extend(self.pods.node(&name).into_iter().map(Told::Object));
-        true
-    }
-
-    /// A node is gone, or of another shard.
-    pub fn node_gone(&mut self, name: &str, out: &mut Vec<Told>) {
-        self.leaving.remove(name);
-        if self.pods.node_gone(name) {
-            out.push(Told::Object(ObjectEvent::NodeDelete(name.to_owned())));
-        }
-    }
-
     /// A pod was seen or has changed.
     pub fn pod(&mut self, pod: Pod, objects: &ObjectStore, out: &mut Vec<Told>) {
         let Self { name, trees, pods, .. } = self;
@@ -428,8 +368,10 @@ impl Division {
 /// Tells the engine of an object of the shard.
 fn give(object: &Value, owner: &Owner, seen: Seen<'_>, out: &mut Vec<Told>) {
     let Some(mut event) = (seen.event_of)(object) else { return };
-    if let (Event::ClusterQueueUpsert(queue), Owner::Conflict(why)) = (&mut event, owner) {
-        queue.shard_conflict = (**why).to_owned();
+    match &mut event {
+        Event::ClusterQueueUpsert(queue) => queue.shard_stop = owner.stop().cloned(),
+        Event::CohortUpsert(cohort) => cohort.shard_stop = owner.stop().cloned(),
+        _ => {}
     }
     out.push(Told::Queueing(event));
 }

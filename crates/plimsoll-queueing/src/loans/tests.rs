@@ -311,7 +311,7 @@ fn a_tree_lends_or_borrows() {
 #[test]
 fn a_tree_with_the_labels_of_several_shards_neither_lends_nor_returns() {
     let queue = |name: &str, cohort: &str, conflict: &str| ClusterQueue {
-        shard_conflict: conflict.into(),
+        shard_stop: (!conflict.is_empty()).then(|| ShardStop::Conflict(conflict.into())),
         ..cluster_queue(name, cohort, 10, None, false)
     };
     let mut trees = Trees::with(vec![queue("c0", "t0", "a, b"), queue("c1", "t1", "")]);
@@ -328,4 +328,41 @@ fn a_tree_with_the_labels_of_several_shards_neither_lends_nor_returns() {
     trees.see(Event::ClusterQueueUpsert(Box::new(queue("c1", "t1", ""))));
     trees.run();
     assert!(trees.loans.is_empty());
+}
+
+/// The tree is on its way to another shard: what it has lent and borrowed comes back, and nothing new begins.
+#[test]
+fn a_tree_that_moves_away_only_ends_loans() {
+    let queue = |name: &str, cohort: &str, leaves: bool| ClusterQueue {
+        shard_stop: leaves.then(|| ShardStop::Leaves("its tree moves to shard b".into())),
+        ..cluster_queue(name, cohort, 10, None, false)
+    };
+    for (c0, c1) in [(true, false), (false, true)] {
+        let mut trees = Trees::with(vec![queue("c0", "t0", false), queue("c1", "t1", false)]);
+        trees.lend("l", 4);
+        trees.run();
+        assert_eq!(trees.loans["l"].phase, LoanPhase::Granted);
+        trees.see(Event::ClusterQueueUpsert(Box::new(queue("c0", "t0", c0))));
+        trees.see(Event::ClusterQueueUpsert(Box::new(queue("c1", "t1", c1))));
+        trees.lend("new", 1);
+        trees.run();
+        // The lender's leader begins nothing, and the borrower's does not use what it is granted.
+        assert_eq!(trees.loans["new"].phase == LoanPhase::Requested, c0);
+        for loan in ["l", "new"] {
+            trees.change(loan, |loan| loan.asked_back = true);
+        }
+        trees.run();
+        assert!(trees.loans.is_empty(), "{:?}", trees.loans);
+    }
+    // The same for a cohort that has no ClusterQueue.
+    let mut trees = Trees::new();
+    let cohort = Cohort {
+        name: "t0".into(),
+        shard_stop: Some(ShardStop::Waits("it begins".into())),
+        ..Cohort::default()
+    };
+    trees.see(Event::CohortUpsert(Box::new(cohort)));
+    trees.lend("l", 4);
+    trees.run();
+    assert_eq!(trees.loans["l"].phase, LoanPhase::Requested);
 }

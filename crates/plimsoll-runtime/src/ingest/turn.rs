@@ -83,6 +83,16 @@ impl<'a> Turn<'a> {
 }
 
 impl Sinks {
+    /// Changes how the cluster is divided by what the cache has, and tells what follows; `None`: it is not divided.
+    pub fn change_division<T>(
+        &self,
+        change: impl FnOnce(&mut Division, Seen<'_>, &mut Vec<Told>) -> T,
+    ) -> Option<T> {
+        let (mut turn, mut answer) = (self.turn()?, None);
+        turn.divide(|division, seen, out| answer = Some(change(division, seen, out)));
+        answer
+    }
+
     fn tell(&self, told: Told) {
         match told {
             Told::Queueing(event) => self.inbox.send(Event::Queueing(event)),

@@ -72,7 +72,7 @@ pub enum Rule {
     Stopped,
     /// The engine's books and the statuses say what the objects say.
     Usage,
-    /// Each node belongs to one leader at a time, and trees of cohorts use no more than they have with their loans.
+    /// Each node and each tree belongs to one leader at a time, and trees of cohorts use no more than they have with their loans.
     Shards,
     /// What workloads and pods say of why they wait is true, once the faults have ended and nothing changes.
     Explanations,

@@ -7,6 +7,7 @@ use plimsoll_api::execution::status::{Status, StatusKey};
 use plimsoll_api::execution::{Response, Step};
 use plimsoll_api::lanes::Lane;
 use plimsoll_jobs::Key;
+use plimsoll_jobs::shards::Division;
 use plimsoll_scheduler::{ExtenderCall, PodRef};
 
 use super::Process;
@@ -20,8 +21,17 @@ pub struct Write {
     pub lane: Lane,
     /// Where it gives something away: the serial number of the quotas that were known when that was decided.
     pub decided: Option<u64>,
-    /// The node that it binds a pod to, in a cluster of shards.
+    /// What it keeps with the shard, in a cluster of shards.
+    pub holds: Holds,
+}
+
+/// What a write keeps with a shard until its end.
+#[derive(Debug, Default)]
+pub struct Holds {
+    /// The node that it binds a pod to.
     pub node: Option<String>,
+    /// The ClusterQueue that it admits in.
+    pub cluster_queue: Option<String>,
 }
 
 /// A question to the extender, and what it is about.
@@ -49,14 +59,14 @@ pub enum For {
     Job(Key),
     /// A question to the extender.
     Extender(Box<Question>),
-    /// A node is given to another shard.
+    /// A node or an object of a tree is given to another shard.
     Move,
 }
 
 impl For {
-    /// Whether it carries out an action of the engine.
+    /// Whether it carries out an action of the engine, or gives away what that decides with.
     const fn decides(&self) -> bool {
-        matches!(self, Self::Write(..) | Self::Extender(_))
+        matches!(self, Self::Write(..) | Self::Extender(_) | Self::Move)
     }
 }
 
@@ -111,9 +121,10 @@ impl Process {
         network.cut(|caller| caller.life == self.life && cut.contains(&caller.call));
     }
 
-    /// Whether a write of the engine is under way.
+    /// Whether a write of the engine is under way, or may still be carried out although its answer was lost.
     pub fn writes(&self) -> bool {
-        self.calls.decides() || self.executor.pauses()
+        let unsettled = self.division().is_some_and(Division::is_unsettled);
+        self.calls.decides() || self.executor.pauses() || unsettled
     }
 
     /// Sends a request.

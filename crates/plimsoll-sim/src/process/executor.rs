@@ -129,11 +129,11 @@ impl Process {
         for group in Group::ALL {
             while let Some((lane, action)) = self.executor.lanes.next(group) {
                 let decided = self.executor.take_decided(&action);
-                let Some(node) = self.may_begin(&action) else {
+                let Some(holds) = self.may_begin(&action) else {
                     self.refuse(&action, lane, network);
                     continue;
                 };
-                self.begin(Write { lane, decided, node }, action, network);
+                self.begin(Write { lane, decided, holds }, action, network);
             }
         }
     }
@@ -183,7 +183,7 @@ impl Process {
                     }
                     outcome.answers.into_iter().for_each(|event| self.tell(event, network));
                     self.executor.lanes.done(write.lane);
-                    return write.node.into_iter().for_each(|node| self.bound(&node, network));
+                    return self.let_go(&write.holds, network);
                 }
             };
         }

@@ -114,6 +114,7 @@ impl Process {
             }
         }
         self.lead_if_caught_up(network);
+        self.find_what_was_sought(network);
     }
 
     fn upsert(&mut self, kind: Kind, object: &Arc<Value>, network: &mut Network) {

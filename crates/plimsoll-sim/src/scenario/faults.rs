@@ -40,9 +40,12 @@ pub struct Faults {
     /// A write that preempts a pod is answered with 503.
     #[serde(skip_serializing_if = "is_never")]
     pub preemptions: u32,
-    /// A write to a loan or a node is given up, and carried out seconds later.
+    /// A write to a loan, a node or an object of a tree is given up, and carried out seconds later.
     #[serde(skip_serializing_if = "is_never")]
     pub late: u32,
+    /// A write about a pod or the status of a workload takes seconds: nodes and trees move meanwhile.
+    #[serde(skip_serializing_if = "is_never")]
+    pub decisions: u32,
 }
 
 /// How many kinds of faults hit every request alike.
@@ -50,7 +53,7 @@ pub const GENERAL_FAULTS: usize = 10;
 
 impl Faults {
     /// All kinds of faults, for shrinking: first the [`GENERAL_FAULTS`], which hit every request alike.
-    pub fn each(&mut self) -> [&mut u32; 14] {
+    pub fn each(&mut self) -> [&mut u32; 15] {
         [
             &mut self.stall,
             &mut self.repeat,
@@ -66,6 +69,7 @@ impl Faults {
             &mut self.nominations,
             &mut self.preemptions,
             &mut self.late,
+            &mut self.decisions,
         ]
     }
 }

@@ -193,12 +193,15 @@ pub enum Operation {
         /// Number of the shard.
         shard: usize,
     },
-    /// The tree of a cohort goes to another shard, by hand.
+    /// The tree of a cohort goes to another shard.
     MoveTree {
         /// Number of its root.
         cohort: usize,
         /// Number of the shard.
         shard: usize,
+        /// By its label, not by the annotation.
+        #[serde(default)]
+        by_hand: bool,
     },
     /// A cohort is to lend CPUs of the first flavor to another one.
     Lend {

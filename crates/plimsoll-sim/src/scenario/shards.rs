@@ -53,11 +53,11 @@ pub fn sharded(seed: u64) -> Scenario {
             10 | 11 => {
                 Operation::MoveNode { node: below(&mut rng, plan.nodes.len()), shard: below(&mut rng, 2) }
             }
-            12 => {
+            12 | 17 => {
                 let roots: Vec<usize> =
                     (0..plan.cohorts.len()).filter(|i| plan.cohorts[*i].parent.is_none()).collect();
                 let cohort = roots[below(&mut rng, roots.len())];
-                Operation::MoveTree { cohort, shard: below(&mut rng, 2) }
+                Operation::MoveTree { cohort, shard: below(&mut rng, 2), by_hand: rng.chance(300) }
             }
             13 | 14 if loans > 0 => {
                 Operation::EndLoan { loan: below(&mut rng, loans), delete: rng.chance(300) }
@@ -81,7 +81,7 @@ pub fn sharded(seed: u64) -> Scenario {
         explain_every: 1_000,
         ..Settings::default()
     };
-    Scenario {
+    let mut scenario = Scenario {
         seed,
         settings: Settings { joint: settings.joint && settings.placement, ..settings },
         faults: if rng.chance(200) { Faults::default() } else { faults(&mut rng) },
@@ -91,6 +91,23 @@ pub fn sharded(seed: u64) -> Scenario {
         ending: Ending::Crash,
         bounds: Bounds::default(),
         operations,
+    };
+    slow_down(&mut scenario);
+    scenario
+}
+
+/// In half of the scenarios writes of decisions take seconds, so that nodes and trees are asked away while some are under way.
+fn slow_down(scenario: &mut Scenario) {
+    let mut rng = Dice::new(scenario.seed).about("slow decisions").rng();
+    if !rng.chance(500) {
+        return;
+    }
+    let rate = u32::try_from(rng.range(100, 500)).unwrap_or(0);
+    scenario.faults.decisions = rate;
+    for timed in &mut scenario.operations {
+        if let Operation::Faults { faults } = &mut timed.operation {
+            faults.decisions = rate;
+        }
     }
 }
 

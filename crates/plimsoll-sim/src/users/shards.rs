@@ -2,22 +2,15 @@
 
 use std::sync::Arc;
 
-use plimsoll_api::shards::{DEFAULT, LABEL, MOVE_TO};
-use plimsoll_state::{Duration, Time};
+use plimsoll_api::shards::{DEFAULT, LABEL, LED_BY, MOVE_TO};
 use serde_json::{Value, json};
 
 use super::{Users, global};
-use crate::agenda::Event;
-use crate::api::{Kind, deleting, list, name_of, text};
+use crate::api::{Kind, deleting, name_of, text};
 use crate::network::Network;
+use crate::scenario::Operation;
 use crate::scenario::objects::node_name;
 use crate::scenario::shards::{SHARDS, loan, loan_name, planned};
-use crate::scenario::{Operation, QueueSpec, Stop};
-
-/// How often administrators look whether the queues of a tree are held.
-const HELD: Duration = Duration::from_millis(300);
-/// How long writes may still be under way after that, and how long after a change of the label its leaders may not have seen it.
-const SETTLED: Duration = Duration::from_seconds(30);
 
 /// A new object of the cluster, in the shard where it is planned.
 pub(super) fn labelled(kind: Kind, mut object: Value) -> Value {
@@ -35,8 +28,7 @@ pub(super) fn labelled(kind: Kind, mut object: Value) -> Value {
 
 /// Whether a node is on its way to another shard.
 fn moves(node: &Value) -> bool {
-    let to = text(node, &["metadata", "annotations", MOVE_TO]);
-    !to.is_empty() && to != shard_of(node)
+    !text(node, &["metadata", "annotations", MOVE_TO]).is_empty()
 }
 
 fn shard_of(object: &Value) -> &str {
@@ -46,32 +38,23 @@ fn shard_of(object: &Value) -> &str {
     }
 }
 
-/// Whether nobody decides with a ClusterQueue.
-fn is_held(queue: usize, network: &Network) -> bool {
-    let cq = network.api.get(Kind::ClusterQueue, "", &format!("c{queue}"));
-    cq.is_none_or(|cq| {
-        let conditions = list(cq, &["status", "conditions"]);
-        cq["spec"]["stopPolicy"] == "Hold"
-            && conditions.iter().any(|c| c["type"] == "Active" && c["status"] == "False")
-    })
-}
-
 impl Users {
     /// Does what an operation says of shards.
-    pub(super) fn change_shards(&mut self, operation: &Operation, network: &mut Network) {
+    pub(super) fn change_shards(&self, operation: &Operation, network: &mut Network) {
         match operation {
             Operation::MoveNode { node, shard } => {
                 let body = json!({"metadata": {"annotations": {MOVE_TO: SHARDS[shard % SHARDS.len()]}}});
                 self.patch(Kind::Node, global(node_name(*node)), false, body, network);
             }
-            Operation::MoveTree { cohort, shard } => {
-                if self.trees.is_empty() {
-                    network.agenda.after(HELD, Event::Trees);
-                }
-                self.trees.push((*cohort, *shard));
+            Operation::MoveTree { cohort, shard, by_hand } => {
+                let shard = SHARDS[shard % SHARDS.len()];
+                let body = match by_hand {
+                    true => json!({"labels": {LABEL: (shard != DEFAULT).then_some(shard)}}),
+                    false => json!({"annotations": {MOVE_TO: shard}}),
+                };
+                let body = json!({ "metadata": body });
+                self.patch(Kind::Cohort, global(format!("k{}", self.root_of(*cohort))), false, body, network);
             }
-            // No loans are made while trees are on their way.
-            Operation::Lend { .. } if !self.trees.is_empty() => {}
             Operation::Lend { loan: number, from, to, cpus } => {
                 let name = loan_name(*number);
                 if network.api.get(Kind::QuotaLoan, "", &name).is_none() {
@@ -90,10 +73,8 @@ impl Users {
         self.patch(Kind::QuotaLoan, global(loan), false, json!({"spec": {"return": true}}), network);
     }
 
-    /// All loans are asked back, and no tree goes on its way to another shard any more.
-    pub(super) fn end_loans(&mut self, network: &mut Network) {
-        self.trees.truncate(usize::from(self.labelled.is_some()));
-        self.settled = None;
+    /// All loans are asked back.
+    pub(super) fn end_loans(&self, network: &mut Network) {
         let all: Vec<String> = network.api.all(Kind::QuotaLoan).map(|l| name_of(l).1).collect();
         all.into_iter().for_each(|loan| self.ask_back(loan, network));
     }
@@ -117,78 +98,26 @@ impl Users {
         self.plan.cohorts.get(cohort).and_then(|c| c.parent).unwrap_or(cohort)
     }
 
-    /// Numbers of the ClusterQueues in a tree.
-    fn queues_of_tree(&self, root: usize) -> Vec<usize> {
-        let mine = |(_, q): &(usize, &QueueSpec)| q.quota.parent.map(|c| self.root_of(c)) == Some(root);
-        self.plan.queues.iter().enumerate().filter(mine).map(|(number, _)| number).collect()
-    }
-
-    /// Loans of cohorts of a tree.
-    fn loans_of_tree(&self, root: usize, network: &Network) -> Vec<String> {
-        let cohorts = (0..self.plan.cohorts.len()).filter(|c| self.root_of(*c) == root);
-        let cohorts: Vec<String> = cohorts.map(|c| format!("k{c}")).collect();
-        let concerns = |loan: &&Arc<Value>| {
-            ["from", "to"].iter().any(|side| cohorts.iter().any(|c| loan["spec"][side]["cohort"] == **c))
+    /// Whether an object of a tree is not with the shard that it is to be with.
+    fn is_on_its_way(&self, object: &Value, network: &Network) -> bool {
+        let (name, meta) = (name_of(object).1, &object["metadata"]["annotations"]);
+        let number = |prefix: &str| name.strip_prefix(prefix).and_then(|n| n.parse::<usize>().ok());
+        let cohort = match number("c") {
+            Some(queue) => self.plan.queues.get(queue).and_then(|q| q.quota.parent),
+            None => number("k"),
         };
-        network.api.all(Kind::QuotaLoan).filter(concerns).map(|l| name_of(l).1).collect()
+        let root = cohort.map(|cohort| format!("k{}", self.root_of(cohort)));
+        let root = root.and_then(|root| network.api.get(Kind::Cohort, "", &root));
+        let shard = root.map_or(DEFAULT, |root| shard_of(root));
+        meta.get(MOVE_TO).is_some() || meta[LED_BY] != shard
     }
 
-    /// Trees go to other shards as `docs/scale.md` says it: their queues are held and their loans end, and when nothing is under way any
-    /// more, the label changes.
-    pub fn move_trees(&mut self, network: &mut Network) {
-        let Some(&(root, shard)) = self.trees.first() else { return };
-        let (queues, loans) = (self.queues_of_tree(root), self.loans_of_tree(root, network));
-        let held: Vec<usize> = queues.iter().copied().filter(|queue| is_held(*queue, network)).collect();
-        for &queue in queues.iter().filter(|queue| !held.contains(queue)) {
-            if let Some(q) = self.queues.get_mut(queue).filter(|q| q.stop != Stop::Hold) {
-                q.stop = Stop::Hold;
-                self.put_queue(queue, network);
-            }
-        }
-        let rests = held.len() == queues.len() && loans.is_empty();
-        loans.into_iter().for_each(|loan| self.ask_back(loan, network));
-        let now = network.now();
-        let is_over = |since: Option<Time>| since.is_some_and(|since| now.since(since) >= SETTLED);
-        self.settled = self.settled.or(Some(now)).filter(|_| rests);
-        if is_over(self.labelled) {
-            self.release(&queues, network);
-            self.trees.remove(0);
-            (self.settled, self.labelled) = (None, None);
-        } else if is_over(self.settled) && self.labelled.is_none() {
-            let shard = SHARDS[shard % SHARDS.len()];
-            let label = (shard != DEFAULT).then_some(shard);
-            let body = json!({"metadata": {"labels": {LABEL: label}}});
-            self.patch(Kind::Cohort, global(format!("k{root}")), false, body, network);
-            self.labelled = Some(now);
-        }
-        if !self.trees.is_empty() {
-            network.agenda.after(HELD, Event::Trees);
-        }
-    }
-
-    /// The queues of a tree that has its new label stay held for their time.
-    pub(super) fn keep_held(&mut self) {
-        let tree = self.trees.first().filter(|_| self.labelled.is_some());
-        for queue in tree.map(|(root, _)| self.queues_of_tree(*root)).unwrap_or_default() {
-            if let Some(q) = self.queues.get_mut(queue) {
-                q.stop = Stop::Hold;
-            }
-        }
-    }
-
-    fn release(&mut self, queues: &[usize], network: &mut Network) {
-        for &queue in queues {
-            if let Some(q) = self.queues.get_mut(queue) {
-                q.stop = Stop::None;
-            }
-            self.put_queue(queue, network);
-        }
-    }
-
-    /// What of shards has to come to an end: loans that were asked back, and nodes on their way.
+    /// What of shards has to come to an end: loans that were asked back, and nodes and trees on their way.
     pub(super) fn open_ends(&self, network: &Network) -> Vec<Arc<Value>> {
         let ends = |l: &&Arc<Value>| l["spec"]["return"] == true || deleting(l);
         let loans = network.api.all(Kind::QuotaLoan).filter(ends);
-        loans.chain(network.api.all(Kind::Node).filter(|node| moves(node))).cloned().collect()
+        let trees = [Kind::Cohort, Kind::ClusterQueue].into_iter().flat_map(|kind| network.api.all(kind));
+        let trees = trees.filter(|object| self.settings.shards && self.is_on_its_way(object, network));
+        loans.chain(trees).chain(network.api.all(Kind::Node).filter(|node| moves(node))).cloned().collect()
     }
 }

@@ -1,6 +1,9 @@
 //! What must hold when nothing is under way, and that everything comes to its end.
 
-use plimsoll_api::shards::{DEFAULT, LABEL};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use plimsoll_api::shards::{DEFAULT, LABEL, LED_BY};
 use plimsoll_queueing::WorkloadKey;
 use plimsoll_state::Duration;
 use serde_json::Value;
@@ -55,13 +58,15 @@ impl World {
     }
 
     fn compare_books(&self, process: &Process) -> Result<(), Violation> {
-        let (books, mut objects) = (process.books(), self.checkers.books());
+        let (mut books, mut objects) = (process.books(), self.checkers.books());
         if let Some(division) = process.division() {
-            let owner = |name: &str| match self.network.api.get(Kind::ClusterQueue, "", name) {
-                Some(_) => division.of_cluster_queue(name),
-                None => division.of_cohort(name),
+            // A tree that is given away in part is in no books as a whole.
+            let decides = |name: &str| match self.network.api.get(Kind::ClusterQueue, "", name) {
+                Some(_) => division.decides(name),
+                None => division.of_cohort(name).decides(division.name()),
             };
-            objects.retain(|(name, _), _| owner(name).is(division.name()));
+            objects.retain(|(name, _), _| decides(name));
+            books.retain(|(name, _), _| decides(name));
         }
         for key in books.keys().chain(objects.keys()) {
             let have = books.get(key).copied().unwrap_or_default();
@@ -90,6 +95,61 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// The root cohort of a ClusterQueue, which has one in scenarios of shards.
+    fn root_of(&self, queue: &Value) -> String {
+        let mut root = text(queue, &["spec", "cohortName"]);
+        while let Some(cohort) = self.network.api.get(Kind::Cohort, "", root) {
+            match text(cohort, &["spec", "parentName"]) {
+                "" => break,
+                parent => root = parent,
+            }
+        }
+        root.to_owned()
+    }
+
+    /// No two leaders admit in one tree.
+    pub(super) fn check_trees(&self) -> Result<(), Violation> {
+        if self.leaders.len() < 2 {
+            return Ok(());
+        }
+        // The leader of each tree, and a ClusterQueue that it admits in.
+        let mut led: BTreeMap<String, (usize, String)> = BTreeMap::new();
+        for queue in self.network.api.all(Kind::ClusterQueue) {
+            let name = name_of(queue).1;
+            let decides =
+                |process: &Process| process.division().is_some_and(|division| division.decides(&name));
+            for leader in (0..self.leaders.len()).filter(|index| decides(&self.leaders[*index])) {
+                match led.entry(self.root_of(queue)) {
+                    Entry::Vacant(free) => drop(free.insert((leader, name.clone()))),
+                    Entry::Occupied(first) if first.get().0 == leader => {}
+                    Entry::Occupied(first) => {
+                        let message =
+                            format!("two leaders admit in one tree: in {} and in {name}", first.get().1);
+                        return Err(Violation::new(Rule::Shards, message));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Quota is given by the leader whose name the ClusterQueue has.
+    pub(super) fn check_admission(&self, kind: Kind, change: &Change, life: u32) -> Result<(), Violation> {
+        let queue = text(&change.object, &["status", "admission", "clusterQueue"]);
+        if kind != Kind::Workload || self.leaders.len() < 2 || queue.is_empty() {
+            return Ok(());
+        }
+        let queue = self.network.api.get(Kind::ClusterQueue, "", queue);
+        let leads = queue.map_or("", |queue| text(queue, &["metadata", "annotations", LED_BY]));
+        let gives = planned(life as usize);
+        if leads == gives {
+            return Ok(());
+        }
+        let what = name_of(&change.object).1;
+        let message = format!("the leader of {gives} gives quota to {what} in a queue that {leads:?} leads");
+        Err(Violation::new(Rule::Shards, message))
     }
 
     /// Pods are bound to nodes of the shard whose leader binds them.

@@ -7,7 +7,7 @@ use plimsoll_sim::scenario::shards::sharded;
 
 #[test]
 fn two_leaders_decide_about_their_shards_alone() {
-    let (mut granted, mut returned, mut nodes) = (0, 0, 0);
+    let (mut granted, mut returned, mut nodes, mut trees) = (0, 0, 0, 0);
     for seed in 0..40 {
         let (outcome, trace) = traced(&sharded(seed), true);
         assert!(outcome.violation.is_none(), "seed {seed}: {}", outcome.violation.unwrap());
@@ -19,10 +19,11 @@ fn two_leaders_decide_about_their_shards_alone() {
         granted += count(["patch QuotaLoan", "Done", "Granted"]);
         returned += count(["patch QuotaLoan", "Done", "Returned"]);
         nodes += count(["patch Node", "Done", "plimsoll.dev/move-to"]);
+        trees += count(["patch Cohort", "Done", "plimsoll.dev/move-to"]);
     }
     // They are worth playing.
     assert!(
-        granted > 20 && returned > 20 && nodes > 60,
-        "{granted} granted, {returned} returned, {nodes} nodes"
+        granted > 20 && returned > 20 && nodes > 60 && trees > 60,
+        "{granted} granted, {returned} returned, {nodes} nodes, {trees} trees"
     );
 }

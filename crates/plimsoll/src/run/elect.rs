@@ -5,6 +5,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use plimsoll_client::leader_election::{self, Claim, Timing};
 use plimsoll_client::supervise::Supervisor;
+use plimsoll_runtime::ShardLeases;
 use plimsoll_runtime::api::Api;
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +37,7 @@ pub fn elect(
         on_a_thread(work, supervisor)?;
         return Ok((claim, undisturbed()));
     };
-    let name = format!("{whole}-{shard}");
+    let name = leases(&args.election).name_of(shard);
     let (claim, work) = leader_election::run(own.clone(), namespace.clone(), name, me, timing, stop.clone());
     let (retry, lease) = (timing.retry, timing.lease);
     let before = WholeCluster { api: own, namespace, name: whole, retry, lease };
@@ -58,6 +59,12 @@ pub fn elect(
         }
     };
     Ok((claim, alone.boxed()))
+}
+
+/// Where leaders of shards have their Leases.
+pub fn leases(election: &cli::Election) -> ShardLeases {
+    let namespace = election.leader_elect_resource_namespace.clone();
+    ShardLeases { namespace, whole: election.leader_elect_resource_name.clone() }
 }
 
 /// Carries out a future on a thread with a runtime of its own, and has the supervisor wait for its end.

@@ -38,8 +38,11 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     if args.shard.is_some() && !roles.queueing {
         bail!("--shard: shards are made of queues, too; leave out --placement, or give --queueing as well");
     }
-    let settings =
-        plimsoll_runtime::Settings { shard: args.shard.clone(), ..configure::settings(&args.files, roles)? };
+    let settings = plimsoll_runtime::Settings {
+        shard: args.shard.clone(),
+        shard_leases: args.election.leader_elect.then(|| elect::leases(&args.election)),
+        ..configure::settings(&args.files, roles)?
+    };
     let config = config(&args).await?;
     let address = config.cluster_url.to_string();
     let client = plimsoll_runtime::connect::client(config.clone()).context("connecting")?;

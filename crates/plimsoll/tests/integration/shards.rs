@@ -9,7 +9,7 @@ use crate::common::run::Run;
 use crate::common::{Up, condition, directory, pod, suspended_job};
 use plimsoll_api::json;
 use plimsoll_runtime::api::{
-    CLUSTER_QUEUES, COHORTS, JOBS, LEASES, NODES, PODS, PatchKind, Resource, WORKLOADS,
+    CLUSTER_QUEUES, COHORTS, EVENTS, JOBS, LEASES, NODES, PODS, PatchKind, Resource, WORKLOADS,
 };
 use serde_json::{Value, json};
 
@@ -228,6 +228,143 @@ async fn a_node_is_given_to_another_shard_by_the_one_that_has_it() {
     completes(&up, "of-a").await;
     assert_eq!(nodes_of(&up, "of-a").await, set(&["a-0", "a-1"]));
     drop((a, b));
+}
+
+/// CPUs of the tree that moves.
+const MOVING: i64 = 4;
+
+/// CPUs of workloads that hold quota in a ClusterQueue.
+async fn used(up: &Up, queue: &str) -> i64 {
+    let holds =
+        |wl: &&Value| wl["status"]["admission"]["clusterQueue"] == *queue && !json::is_true(wl, "Finished");
+    let count = |wl: &Value| json::int(&wl["spec"]["podSets"][0], &["count"]).unwrap_or(0);
+    up.list(WORKLOADS).await.iter().filter(holds).map(count).sum()
+}
+
+/// Waits until a shard leads a tree, and nothing asks for a move any more.
+async fn led_by(up: &Up, shard: &str) {
+    up.until_shown(&format!("shard {shard} leads the tree"), async |up| {
+        let all = [up.get(COHORTS, "", "shared").await, up.get(CLUSTER_QUEUES, "", "moving").await];
+        let is_led = |o: &Value| {
+            json::annotation(o, "plimsoll.dev/led-by") == Some(shard)
+                && json::annotation(o, "plimsoll.dev/move-to").is_none()
+        };
+        let active = condition(&all[1], "Active").0 == "True";
+        if active && all.iter().all(is_led) { Ok(()) } else { Err(format!("{:#?}", all)) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_moves_between_shards_while_workloads_come() {
+    let up = server().await;
+    let root = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort",
+        "metadata": {"name": "shared", "labels": {SHARD: "a"}}});
+    up.create(&root).await.unwrap();
+    queue(&up, "moving", json!({}), "shared").await;
+    let quota = json!([{"op": "replace", "path": "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota",
+        "value": MOVING.to_string()}]);
+    up.api.patch(CLUSTER_QUEUES, "", "moving", "", PatchKind::Json, &quota).await.unwrap();
+    let (a, b) = (leader(&up, "a"), leader(&up, "b"));
+    led_by(&up, "a").await;
+    let moves = json!({"metadata": {"annotations": {"plimsoll.dev/move-to": "a"}}});
+    patch(&up, COHORTS, "shared", &moves).await;
+    patch(&up, NODES, "a-0", &moves).await;
+    led_by(&up, "a").await;
+    up.until("the node stays and says nothing", async |up| {
+        json::annotation(&up.get(NODES, "", "a-0").await, "plimsoll.dev/move-to").is_none().then_some(())
+    })
+    .await;
+    let names: Vec<String> = (0..24).map(|i| format!("job-{i}")).collect();
+    // There, back by its label, and there again, while workloads come and others run.
+    for (round, jobs) in names.chunks(8).enumerate() {
+        for job in &jobs[..4] {
+            submit(&up, job, "moving", 2, 2).await;
+        }
+        let to = if round == 1 { "a" } else { "b" };
+        let by = if round == 1 { ("labels", SHARD) } else { ("annotations", "plimsoll.dev/move-to") };
+        patch(&up, COHORTS, "shared", &json!({"metadata": {by.0: {by.1: to}}})).await;
+        for job in &jobs[4..] {
+            submit(&up, job, "moving", 2, 2).await;
+            assert!(used(&up, "moving").await <= MOVING);
+        }
+        led_by(&up, to).await;
+        assert!(used(&up, "moving").await <= MOVING);
+        let root = up.get(COHORTS, "", "shared").await;
+        assert_eq!(json::label(&root, SHARD), to);
+    }
+    up.until_shown("all jobs complete", async |up| {
+        let used = used(up, "moving").await;
+        assert!(used <= MOVING, "{used}");
+        let jobs = up.list(JOBS).await;
+        let done = jobs.iter().filter(|job| json::is_true(job, "Complete")).count();
+        if done == names.len() { Ok(()) } else { Err(format!("{:#?}", up.list(WORKLOADS).await)) }
+    })
+    .await;
+    // Both leaders have admitted.
+    let mut shards = BTreeSet::new();
+    for job in &names {
+        shards.extend(nodes_of(&up, job).await.iter().filter_map(|node| node.get(..1).map(str::to_owned)));
+    }
+    assert_eq!(shards, set(&["a", "b"]));
+    drop((a, b));
+}
+
+/// A name that is misspelt gives nothing to nobody: the shard keeps it until the move is called off.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_given_to_a_shard_without_a_leader() {
+    let up = server().await;
+    let mut a = leader(&up, "a");
+    submit(&up, "before", "a", 1, 1).await;
+    completes(&up, "before").await;
+    let moves = |to: Value| json!({"metadata": {"annotations": {"plimsoll.dev/move-to": to}}});
+    for (resource, name) in [(COHORTS, "root"), (NODES, "a-0")] {
+        patch(&up, resource, name, &moves("nowhere".into())).await;
+    }
+    for kind in ["ClusterQueue", "Node"] {
+        up.until(&format!("an Event says why the {kind} stays"), async |up| {
+            let says = |e: &Value| e["reason"] == "ShardWithoutLeader" && e["regarding"]["kind"] == kind;
+            up.list(EVENTS).await.iter().any(says).then_some(())
+        })
+        .await;
+    }
+    let why = "Can't admit new workloads: its tree moves to shard nowhere.";
+    let queue = up
+        .until("its condition says where to", async |up| {
+            let queue = up.get(CLUSTER_QUEUES, "", "a").await;
+            (condition(&queue, "Active") == ("False", "ShardMove", why)).then_some(queue)
+        })
+        .await;
+    assert_eq!(json::annotation(&queue, "plimsoll.dev/led-by"), Some("a"));
+    assert_eq!(json::label(&up.get(NODES, "", "a-0").await, SHARD), "a");
+    for (resource, name) in [(COHORTS, "root"), (NODES, "a-0")] {
+        patch(&up, resource, name, &moves(Value::Null)).await;
+    }
+    // Both nodes are needed.
+    submit(&up, "after", "a", 6, 1).await;
+    completes(&up, "after").await;
+    assert_eq!(nodes_of(&up, "after").await, set(&["a-0", "a-1"]));
+    assert_eq!(a.terminate(), Some(0), "{}", a.log());
+}
+
+/// The leader of a shard that is gone for good gives nothing: an administrator says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_of_a_shard_that_is_gone_is_freed_by_hand() {
+    let up = server().await;
+    let (mut a, mut b) = (leader(&up, "a"), leader(&up, "b"));
+    submit(&up, "before", "a", 1, 2).await;
+    completes(&up, "before").await;
+    assert_eq!(a.terminate(), Some(0), "{}", a.log());
+    patch(&up, COHORTS, "root", &json!({"metadata": {"labels": {SHARD: "b"}}})).await;
+    submit(&up, "after", "a", 1, 2).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(workload(&up, "after").await.is_none(), "nobody decides with it");
+    for (resource, name) in [(COHORTS, "root"), (CLUSTER_QUEUES, "a")] {
+        let led = json!({"metadata": {"annotations": {"plimsoll.dev/led-by": null}}});
+        patch(&up, resource, name, &led).await;
+    }
+    completes(&up, "after").await;
+    assert_eq!(b.terminate(), Some(0), "{}", b.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
