@@ -37,6 +37,7 @@ const RETRY: Duration = Duration::from_secs(5);
 const WRITES: usize = 8;
 /// How long another shard may lead a tree of this one before that is reported, and how often it is.
 const PATIENCE: Duration = Duration::from_secs(30);
+
 /// What moves need.
 #[derive(Clone, Debug)]
 pub struct Context {
