@@ -14,18 +14,12 @@ impl Scheduler {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{binds, busy_history, node, pod, upsert};
+    use super::super::tests::{binds, busy_history, decide, node, pod, upsert};
     use super::super::{Action, Config};
     use super::*;
     use crate::testing::Event;
     use plimsoll_state::ObjectEvent;
     use plimsoll_state::time::{Duration, Time};
-
-    fn decide(p: &mut Scheduler, now: Time) -> Vec<Action> {
-        let mut actions = Vec::new();
-        p.decide(now, &mut |a| actions.push(a));
-        actions
-    }
 
     /// Steps that move a pod each come to what one does that moves all of them.
     #[test]

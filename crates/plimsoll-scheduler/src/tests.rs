@@ -56,6 +56,13 @@ fn step(e: &mut Scheduler, at: i64, events: Vec<Event>) -> Vec<Action> {
     actions
 }
 
+/// The actions of a step.
+pub(super) fn decide(p: &mut Scheduler, now: Time) -> Vec<Action> {
+    let mut actions = Vec::new();
+    p.decide(now, &mut |a| actions.push(a));
+    actions
+}
+
 pub(super) fn binds(actions: &[Action]) -> Vec<(String, String)> {
     let bind = |a: &Action| match a {
         Action::Bind { pod, node } => Some((pod.name.clone(), node.clone())),

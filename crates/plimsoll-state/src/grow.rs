@@ -7,9 +7,9 @@ const SMALL: usize = 1 << 16;
 /// Rows for which it reserves space.
 const MANY: usize = 1 << 22;
 
-/// Makes room for one more row.
+/// Reserves capacity for one more row.
 #[inline]
-pub fn make_room<T>(rows: &mut Vec<T>) {
+pub fn reserve_one<T>(rows: &mut Vec<T>) {
     if rows.len() == rows.capacity() && (SMALL..MANY).contains(&rows.len()) {
         reserve(rows);
     }
@@ -41,7 +41,7 @@ mod tests {
         let mut moves = Vec::new();
         for i in 0..1_500_000u64 {
             let before = (rows.as_ptr(), rows.capacity());
-            make_room(&mut rows);
+            reserve_one(&mut rows);
             rows.push(i);
             if (rows.as_ptr(), rows.capacity()) != before {
                 moves.push(i);

@@ -1,7 +1,7 @@
 //! Strings as dense numbers: compared and hashed as one word.
 
 use crate::cast::index32;
-use crate::grow::make_room;
+use crate::grow::reserve_one;
 use crate::parted::PartedTable;
 use foldhash::fast::FixedState;
 use std::hash::BuildHasher;
@@ -136,7 +136,7 @@ impl Interner {
             }
             None => {
                 // 2^32 distinct strings do not fit into memory.
-                make_room(strings);
+                reserve_one(strings);
                 strings.push(Some(text.into()));
                 index32(strings.len()) - 1
             }

@@ -1,7 +1,7 @@
 //! Rows with dense, reused numbers.
 
 use crate::cast::index32;
-use crate::grow::make_room;
+use crate::grow::reserve_one;
 use std::marker::PhantomData;
 
 /// A dense number of a row.
@@ -53,7 +53,7 @@ impl<I: Id, T> Slab<I, T> {
             self.rows[i as usize] = Some(row);
             return I::new(i as usize);
         }
-        make_room(&mut self.rows);
+        reserve_one(&mut self.rows);
         self.rows.push(Some(row));
         I::new(self.rows.len() - 1)
     }

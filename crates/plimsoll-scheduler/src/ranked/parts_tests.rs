@@ -1,19 +1,13 @@
 //! Ranks that are made in parts, some nodes in each step, decide as those that are made at once.
 
 use crate::testing::Event;
-use crate::tests::{binds, busy_history, node, pod, related_history, upsert};
+use crate::tests::{binds, busy_history, decide, node, pod, related_history, upsert};
 use crate::{Action, Config, Scheduler};
 use plimsoll_state::ObjectEvent;
 use plimsoll_state::time::Time;
 
 fn scheduler(looks_per_step: usize) -> Scheduler {
     Scheduler::new(Config { looks_per_step, ..Config::default() })
-}
-
-fn decide(p: &mut Scheduler, now: Time) -> Vec<Action> {
-    let mut actions = Vec::new();
-    p.decide(now, &mut |a| actions.push(a));
-    actions
 }
 
 /// Steps that break off are followed by others, with nothing in between: then all actions are those of one step.
