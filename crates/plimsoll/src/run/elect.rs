@@ -96,3 +96,29 @@ fn identity() -> String {
     let name = name.unwrap_or_else(|| "plimsoll".into());
     format!("{name}_{}_{:x}", std::process::id(), plimsoll_runtime::clock::now().0)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// With one thread, which is blocked, the work goes on.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_lease_is_renewed_while_all_workers_are_busy() {
+        let supervisor = Supervisor::new(CancellationToken::new());
+        let (renewed, renewals) = channel();
+        let work = async move {
+            for i in 0..3 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                let _ = renewed.send(i);
+            }
+        };
+        on_a_thread(work, &supervisor).expect("a thread");
+        for i in 0..3 {
+            assert_eq!(renewals.recv_timeout(Duration::from_secs(20)), Ok(i));
+        }
+        supervisor.wait().await;
+    }
+}
