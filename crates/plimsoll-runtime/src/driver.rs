@@ -26,9 +26,6 @@ use crate::metrics::observe::Observer;
 const BATCH: usize = 512;
 /// Most batches of actions that wait for the executor; the engine waits when there are more.
 const BACKLOG: usize = 64;
-/// Least time between two steps: in a burst, events are gathered instead of waking the thread for each. One that comes
-/// alone does not wait.
-const GATHER: Duration = Duration::from_micros(500);
 /// Longest sleep when nothing is due.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
@@ -240,7 +237,7 @@ fn run(
         observer.events(&gathered.events, now);
         fault::point("engine", "");
         let before = attempts(&engine);
-        engine.hold_admissions(flow.is_held());
+        engine.hold_admissions(flow.hold());
         engine.hold_explanations(flow.has_many_explanations());
         let began = Instant::now();
         engine.step(now, &mut gathered.events, &mut actions);
@@ -269,7 +266,8 @@ fn run(
             Ok(Input::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Ok(input) => {
                 if gathered.take(input, &engine, &observer) {
-                    std::thread::sleep(GATHER.saturating_sub(began.elapsed()));
+                    // One that comes alone does not wait.
+                    std::thread::sleep(flow.gather().saturating_sub(began.elapsed()));
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}

@@ -73,6 +73,7 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
     loop {
         begin(&mut lanes, &mut tasks, &context);
         let explanations = lanes.explanations(Group::Workloads);
+        context.flow.set_pace(context.throttle.pace());
         if context.flow.update(taken, lanes.has_decision(Group::Workloads), explanations) {
             context.inbox.flows();
         }

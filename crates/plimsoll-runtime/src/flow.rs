@@ -4,9 +4,13 @@
 //! While decisions wait the engine is held ([`plimsoll_engine::Engine::hold_admissions`]): what it would decide meanwhile could
 //! not be written anyway, and takes quota from a workload of a higher priority that comes before its turn. While [`MANY`]
 //! explanations wait it makes no further ones ([`plimsoll_engine::Engine::hold_explanations`]).
+//!
+//! The slower the API server answers, the longer the driver gathers what comes ([`Flow::gather`]): what a step decides is written
+//! later anyway, and one step for many events costs less than one for each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use plimsoll_api::lanes::explains;
 use plimsoll_engine::Action;
@@ -24,7 +28,18 @@ struct Shared {
     taken: AtomicU64,
     /// Whether many explanations wait.
     explains: AtomicBool,
+    /// Whether the last step was held, or the one that begins may be.
+    held: AtomicBool,
+    /// Microseconds that a decision takes to be written.
+    pace: AtomicU64,
 }
+
+/// Least time between two steps: in a burst, events are gathered instead of waking the thread for each.
+const LEAST_GATHER: Duration = Duration::from_micros(500);
+/// Longest time between two steps while events come.
+const MOST_GATHER: Duration = Duration::from_millis(10);
+/// The time between two steps is this part of what a decision takes to be written.
+const GATHER_PART: u32 = 8;
 
 /// So many explanations that wait are enough: more than are under way at once when the API server has nothing else to do.
 const MANY: usize = 256;
@@ -41,13 +56,32 @@ impl Flow {
 
     /// A batch that counts is about to be handed out.
     pub fn send(&self) {
-        self.0.sent.fetch_add(1, Ordering::AcqRel);
+        self.0.sent.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether a batch is on its way or decisions wait.
-    pub fn is_held(&self) -> bool {
-        let taken = self.0.taken.load(Ordering::Acquire);
-        taken & 1 == 1 || taken >> 1 < self.0.sent.load(Ordering::Acquire)
+    /// Whether a batch is on its way or decisions wait. A step that begins asks; when that has changed, it is woken.
+    pub fn hold(&self) -> bool {
+        // Before the look: either it sees what changes meanwhile, or the executor sees that it must wake the engine.
+        self.0.held.store(true, Ordering::SeqCst);
+        let held = self.is_held();
+        self.0.held.store(held, Ordering::SeqCst);
+        held
+    }
+
+    fn is_held(&self) -> bool {
+        let taken = self.0.taken.load(Ordering::SeqCst);
+        taken & 1 == 1 || taken >> 1 < self.0.sent.load(Ordering::SeqCst)
+    }
+
+    /// How long the driver gathers events between two steps.
+    pub fn gather(&self) -> Duration {
+        let pace = Duration::from_micros(self.0.pace.load(Ordering::Relaxed));
+        (pace / GATHER_PART).clamp(LEAST_GATHER, MOST_GATHER)
+    }
+
+    /// Decisions take so long to be written.
+    pub fn set_pace(&self, pace: Duration) {
+        self.0.pace.store(u64::try_from(pace.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Whether many explanations wait.
@@ -56,13 +90,14 @@ impl Flow {
     }
 
     /// The executor has taken in so many batches until now, and `waits`: decisions wait; so do so many `explanations`. Returns
-    /// whether the engine may have to be woken.
+    /// whether the engine has to be woken.
     pub fn update(&self, batches: u64, waits: bool, explanations: usize) -> bool {
         let now = batches << 1 | u64::from(waits);
-        let before = self.0.taken.swap(now, Ordering::AcqRel);
+        let before = self.0.taken.swap(now, Ordering::SeqCst);
+        let held = self.0.held.load(Ordering::SeqCst);
         let many = explanations >= MANY;
         let had_many = self.0.explains.swap(many, Ordering::AcqRel);
-        (before != now && !waits) || (had_many && !many)
+        (before != now && !waits && held) || (had_many && !many)
     }
 }
 
@@ -75,14 +110,31 @@ mod tests {
     #[test]
     fn the_engine_is_held_until_its_last_decision_has_begun() {
         let flow = Flow::default();
-        assert!(!flow.is_held());
+        assert!(!flow.hold());
         flow.send();
-        assert!(flow.is_held(), "on its way");
-        assert!(!flow.update(1, true, 0) && flow.is_held(), "waits");
+        assert!(flow.hold(), "on its way");
+        assert!(!flow.update(1, true, 0) && flow.hold(), "waits");
         flow.send();
-        assert!(flow.update(1, false, 0) && flow.is_held(), "the next one is on its way");
-        assert!(flow.update(2, false, 0) && !flow.is_held());
+        assert!(flow.update(1, false, 0) && flow.hold(), "the next one is on its way");
+        assert!(flow.update(2, false, 0) && !flow.hold());
         assert!(!flow.update(2, false, 0), "nothing new");
+        flow.send();
+        assert!(!flow.update(3, false, 0), "no step was held meanwhile");
+        flow.send();
+        assert!(flow.hold() && flow.update(4, false, 0), "one was");
+    }
+
+    #[test]
+    fn the_slower_the_server_the_longer_events_are_gathered() {
+        let flow = Flow::default();
+        let gather = |millis| {
+            flow.set_pace(Duration::from_millis(millis));
+            flow.gather()
+        };
+        assert_eq!(
+            [0, 3, 16, 40, 90, 30_000].map(gather).map(|g| g.as_micros()),
+            [500, 500, 2000, 5000, 10_000, 10_000]
+        );
     }
 
     #[test]

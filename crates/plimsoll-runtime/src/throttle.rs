@@ -40,6 +40,8 @@ const LULL: Duration = Duration::from_millis(100);
 const EVENT_PAUSE: Duration = Duration::from_millis(200);
 /// How fast the fastest time is forgotten: its share of the difference with each sample.
 const DRIFT: f64 = 0.0005;
+/// Weight of one decision in what they take of late.
+const PACE: f64 = 0.1;
 
 #[derive(Debug)]
 struct State {
@@ -53,6 +55,8 @@ struct State {
     deciding: Window,
     /// When the last one ended.
     decided: Option<Instant>,
+    /// Seconds that one took of late.
+    pace: f64,
     /// No write before; with a window below one.
     resume: Instant,
     /// When the window was cut last: writes that began before then count once.
@@ -82,6 +86,7 @@ impl Default for Throttle {
             decisions: 0,
             deciding: Window::default(),
             decided: None,
+            pace: 0.0,
             resume: now,
             cut: now,
             event: None,
@@ -191,6 +196,11 @@ impl Throttle {
             free
         });
         free.then(|| Decision(self.clone()))
+    }
+
+    /// How long it takes of late to write a decision.
+    pub fn pace(&self) -> Duration {
+        Duration::from_secs_f64(self.with(|s| s.pace))
     }
 
     /// Waits until the server can use one more decision.
@@ -321,6 +331,7 @@ impl Decision {
         let took = took.as_secs_f64();
         self.0.with(|s| {
             s.deciding.learn(took, s.decisions.saturating_sub(1), refused);
+            s.pace += (took - s.pace) * PACE;
             s.learn(took, refused, Instant::now());
         });
     }
