@@ -3,6 +3,7 @@
 
 mod declared;
 mod kept;
+mod packed;
 mod terminating;
 mod unreachable;
 
@@ -306,7 +307,8 @@ impl ObjectStore {
         let (kept, unchanged) = self.recent.keep(kind, name, object);
         self.table_mut(kind).objects.insert(name.clone(), kept);
         if let Some((kind, name, change)) = unchanged {
-            self.recent.pack(self.tables.get_mut(&kind).and_then(|t| t.objects.get_mut(&name)), change);
+            let kept = self.tables.get_mut(&kind).and_then(|t| t.objects.get_mut(&name));
+            self.recent.pack(kind, kept, change);
         }
     }
 

@@ -1,7 +1,7 @@
-//! How objects are kept: those that changed of late as trees of values, the others of numerous kinds as JSON text.
+//! How objects are kept: those that changed of late as trees of values, the others of numerous kinds as JSON text, packed.
 //!
-//! A Workload takes 25 KiB as a tree, because a map of one entry has room for eleven, and 3 KiB as text. Reading one that
-//! has not changed for long costs a parse.
+//! A Workload takes 25 KiB as a tree, because a map of one entry has room for eleven, 3 KiB as text, and a fraction of that as its
+//! difference from another one. Reading one that has not changed for long costs a parse.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,12 +10,14 @@ use plimsoll_api::watch::Meta;
 use plimsoll_api::{json, object};
 use serde_json::Value;
 
+use super::packed::{Packed, Samples};
 use super::{Kind, Name, ObjectStore, revision};
 
 /// So many objects that changed last are trees, and more than are read again and again: 25 MiB of pods and jobs at most.
 const RECENT: usize = 1024;
-/// The same of Workloads, 6 MiB at most: nothing reads many of them again and again, as a group's pods are.
-const RECENT_WORKLOADS: usize = 256;
+/// The same of Workloads, 3 MiB at most: nothing reads many of them again and again, as a group's pods are. More than have a
+/// write on its way, so that what the watch shows of it is known.
+const RECENT_WORKLOADS: usize = 128;
 
 /// An object in the store.
 #[derive(Debug)]
@@ -34,12 +36,13 @@ pub(super) struct Text {
     is_reserving: bool,
     is_finished: bool,
     is_deleting: bool,
-    json: Box<[u8]>,
+    json: Packed,
 }
 
 impl Text {
     fn object(&self) -> Value {
-        let mut deserializer = serde_json::Deserializer::from_slice(&self.json);
+        let json = self.json.text();
+        let mut deserializer = serde_json::Deserializer::from_slice(&json);
         // It was written from a value, which may be as deep as a server allows.
         deserializer.disable_recursion_limit();
         // That it can't be read would be a fault of this file.
@@ -61,7 +64,7 @@ impl Kept {
     pub(super) fn head(&self) -> Arc<Value> {
         match self {
             Self::Text(text) if !text.is_deleting => {
-                object::metadata(&text.json).map_or_else(|| self.object(), Arc::new)
+                object::metadata(&text.json.text()).map_or_else(|| self.object(), Arc::new)
             }
             _ => self.object(),
         }
@@ -104,8 +107,9 @@ impl Kept {
         }
     }
 
-    /// Makes an object text that this change has brought; `scratch` is reused.
-    fn pack(&mut self, change: u64, scratch: &mut Vec<u8>) {
+    /// Makes an object text that this change has brought.
+    fn pack(&mut self, kind: Kind, change: u64, room: &mut Room) {
+        let Room { scratch, samples } = room;
         scratch.clear();
         if let Self::Tree(object, brought) = self
             && *brought == change
@@ -117,7 +121,7 @@ impl Kept {
                 is_reserving: is_reserving(object),
                 is_finished: json::is_true(object, "Finished"),
                 is_deleting: json::deleting(object),
-                json: scratch.as_slice().into(),
+                json: samples.pack(kind, scratch),
             }));
         }
     }
@@ -133,14 +137,21 @@ pub(super) const fn is_numerous(kind: Kind) -> bool {
     matches!(kind, Kind::Pod | Kind::Job | Kind::Workload | Kind::Custom(_))
 }
 
+/// What objects need to become text.
+#[derive(Debug, Default)]
+struct Room {
+    /// Where they are written.
+    scratch: Vec<u8>,
+    samples: Samples,
+}
+
 /// The objects of numerous kinds that changed last.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     /// Workloads, and objects of other kinds. The one that changed last is the last; with the number of the change.
     order: [VecDeque<(Kind, Name, u64)>; 2],
     changes: u64,
-    /// Where objects are written that become text.
-    scratch: Vec<u8>,
+    room: Room,
 }
 
 impl Recent {
@@ -166,9 +177,9 @@ impl Recent {
     }
 
     /// Makes an object text, unless it has changed again after this change.
-    pub(super) fn pack(&mut self, kept: Option<&mut Kept>, change: u64) {
+    pub(super) fn pack(&mut self, kind: Kind, kept: Option<&mut Kept>, change: u64) {
         if let Some(kept) = kept {
-            kept.pack(change, &mut self.scratch);
+            kept.pack(kind, change, &mut self.room);
         }
     }
 }
@@ -252,10 +263,11 @@ mod tests {
         let run = |packs: bool| {
             let mut objects = ObjectStore::default();
             let pack = |objects: &mut ObjectStore| {
-                for kept in objects.tables.values_mut().flat_map(|t| t.objects.values_mut()).filter(|_| packs)
-                {
-                    if let Kept::Tree(_, change) = *kept {
-                        kept.pack(change, &mut Vec::new());
+                for (kind, table) in objects.tables.iter_mut().filter(|_| packs) {
+                    for kept in table.objects.values_mut() {
+                        if let Kept::Tree(_, change) = *kept {
+                            kept.pack(*kind, change, &mut objects.recent.room);
+                        }
                     }
                 }
             };
@@ -308,7 +320,7 @@ mod tests {
         assert!(!same(Kind::Workload, "u1", "7") && !same(Kind::Workload, "u0", "8"));
         assert!(!same(Kind::Flavor, "u0", "7") && !same(Kind::Pod, "u0", "7"));
         let mut packed = Kept::Tree(Arc::new(workload(0, 7, true)), 1);
-        packed.pack(1, &mut Vec::new());
+        packed.pack(Kind::Workload, 1, &mut Room::default());
         assert_eq!(packed.same(&meta("u0", "7")), None);
     }
 
@@ -320,7 +332,7 @@ mod tests {
         }
         let object = json!({"metadata": {"namespace": "ns", "name": "deep", "uid": "u"}, "spec": deep});
         let mut kept = Kept::Tree(Arc::new(object.clone()), 1);
-        kept.pack(1, &mut Vec::new());
+        kept.pack(Kind::Workload, 1, &mut Room::default());
         assert!(matches!(kept, Kept::Text(_)));
         assert_eq!(*kept.object(), object);
     }
