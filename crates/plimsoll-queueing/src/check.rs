@@ -41,6 +41,7 @@ impl Queueing {
             );
         }
         self.workloads.check_pod_sets();
+        self.workloads.check_keys();
         self.check_quota_reservations();
         self.check_dependencies();
         self.check_windows();

@@ -13,11 +13,12 @@ pub(crate) use progress::Progress;
 
 use super::cond;
 use super::ids::WorkloadId;
-use super::model::{Dependency, Outcome, TargetKind, Workload, WorkloadStatus};
+use super::model::{Dependency, Outcome, TargetKind, Workload, WorkloadKey, WorkloadStatus};
 use super::state::WorkloadInfo;
 use crate::Queueing;
 use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::time::Time;
+use smallvec::SmallVec;
 
 /// Type of the condition that says how far the dependencies are.
 pub const DEPENDENCIES_MET: &str = "plimsoll.dev/DependenciesMet";
@@ -31,14 +32,18 @@ const NAMED: usize = 8;
 const MAX_STEPS: usize = 100_000;
 
 type Name = (String, String);
+/// What answers to a name, sorted: one workload, in most cases.
+type Names = SmallVec<[(TargetKind, WorkloadId); 1]>;
 
 /// Dependencies and dependents, by (namespace, name).
 #[derive(Debug, Default)]
 pub(crate) struct Dependencies {
     /// Dependencies that have not come true, with their position in the workload's list.
     waits: BTreeMap<Name, BTreeSet<(WorkloadId, u32)>>,
-    /// Workloads that answer to a name.
-    names: BTreeMap<Name, BTreeSet<(TargetKind, WorkloadId)>>,
+    /// Workloads that answer to a name other than their own, by which the table of workloads finds them.
+    names: BTreeMap<Name, Names>,
+    /// A workload that answers to no name until it is registered again.
+    unnamed: Option<WorkloadId>,
     /// Workloads whose circles have to be looked for again.
     due: BTreeSet<WorkloadId>,
     /// Workloads whose own fate changed what others may hope for.
@@ -82,11 +87,21 @@ fn recorded(status: &WorkloadStatus) -> Option<BTreeSet<String>> {
     Some(done.split(", ").map(str::to_owned).insert_each())
 }
 
-fn names_of(w: &Workload) -> impl Iterator<Item = (TargetKind, Name)> {
-    let own = (TargetKind::Workload, w.key.name.clone());
-    let all: Vec<_> = w.answers_to.iter().cloned().chain([own]).collect();
-    let namespace = w.key.namespace.clone();
-    all.into_iter().map(move |(kind, name)| (kind, (namespace.clone(), name)))
+/// Names to which a workload answers, without its own.
+fn other_names_of(w: &Workload) -> impl Iterator<Item = (TargetKind, Name)> {
+    w.answers_to.iter().map(|(kind, name)| (*kind, (w.key.namespace.clone(), name.clone())))
+}
+
+/// Names to which a workload answers, its own last.
+fn names_of(w: &Workload) -> impl Iterator<Item = Name> {
+    let own = (w.key.namespace.clone(), w.key.name.clone());
+    other_names_of(w).map(|(_, name)| name).chain([own])
+}
+
+fn insert_name(names: &mut Names, of: (TargetKind, WorkloadId)) {
+    if let Err(at) = names.binary_search(&of) {
+        names.insert(at, of);
+    }
 }
 
 impl Queueing {
@@ -98,14 +113,15 @@ impl Queueing {
     /// Takes a new or changed workload into the indexes. `old` is what was registered.
     pub(crate) fn register_dependencies(&mut self, id: WorkloadId, fresh: bool, now: Time) {
         let Some(wl) = self.wl(id) else { return };
-        let names: Vec<_> = names_of(&wl.obj).collect();
+        let names: Vec<_> = other_names_of(&wl.obj).collect();
         let deps = wl.obj.depends_on.clone();
         let condition = wl.obj.status.condition(DEPENDENCIES_MET);
         let all_met = fresh && condition.is_some_and(|c| c.status);
         let done = recorded(&wl.obj.status).filter(|_| fresh).unwrap_or_default();
         let namespace = wl.obj.key.namespace.clone();
+        self.dependencies.unnamed = None;
         for (kind, name) in names {
-            self.dependencies.names.entry(name).or_default().insert((kind, id));
+            insert_name(self.dependencies.names.entry(name).or_default(), (kind, id));
         }
         let unmet: BTreeSet<u32> = (0u32..)
             .zip(&deps)
@@ -117,7 +133,7 @@ impl Queueing {
             self.dependencies.waits.entry(key).or_default().insert((id, i));
         }
         if let Some(wl) = self.wl_mut(id) {
-            wl.dependencies = Progress { unmet: unmet.clone(), ..Progress::default() };
+            wl.dependencies = Progress::of(unmet.clone());
         }
         for i in unmet {
             self.depend_look(id, i, now);
@@ -129,7 +145,7 @@ impl Queueing {
     /// Takes a workload out of the indexes; what waits for it has to look for another of its name.
     pub(crate) fn forget_dependencies(&mut self, id: WorkloadId, now: Time) {
         let Some(wl) = self.wl(id) else { return };
-        let names: Vec<Name> = names_of(&wl.obj).map(|(_, n)| n).collect();
+        let names: Vec<Name> = names_of(&wl.obj).collect();
         let namespace = wl.obj.key.namespace.clone();
         let waits: Vec<(Name, u32)> = wl
             .dependencies
@@ -140,6 +156,7 @@ impl Queueing {
         for (name, i) in waits {
             self.depend_unwait(&name, id, i);
         }
+        self.dependencies.unnamed = Some(id);
         for name in &names {
             if let Some(set) = self.dependencies.names.get_mut(name) {
                 set.retain(|(_, w)| *w != id);
@@ -170,7 +187,7 @@ impl Queueing {
             return;
         }
         let Some(wl) = self.wl(id) else { return };
-        let names: Vec<Name> = names_of(&wl.obj).map(|(_, n)| n).collect();
+        let names: Vec<Name> = names_of(&wl.obj).collect();
         for name in names {
             self.depend_named(&name, now);
         }
@@ -184,10 +201,18 @@ impl Queueing {
         }
     }
 
+    /// Workloads that answer to a name, sorted.
+    fn answering(&self, name: &Name) -> impl Iterator<Item = (TargetKind, WorkloadId)> {
+        let key = WorkloadKey { namespace: name.0.clone(), name: name.1.clone() };
+        let own = self.workloads.find(&key).filter(|id| self.dependencies.unnamed != Some(*id));
+        let others = self.dependencies.names.get(name).into_iter().flatten().copied();
+        others.chain(own.map(|id| (TargetKind::Workload, id)))
+    }
+
     fn depend_verdict(&self, id: WorkloadId, dep: &Dependency, namespace: &str) -> Verdict {
         let key = (namespace.to_owned(), dep.name.clone());
         let mut best = Verdict::Missing;
-        for &(kind, target) in self.dependencies.names.get(&key).into_iter().flatten() {
+        for (kind, target) in self.answering(&key) {
             if dep.kind.is_some_and(|k| k != kind) {
                 continue;
             }
@@ -259,7 +284,7 @@ impl Queueing {
 
     fn dependents(&self, id: WorkloadId) -> Vec<WorkloadId> {
         let Some(wl) = self.wl(id) else { return Vec::new() };
-        let waits = names_of(&wl.obj).filter_map(|(_, n)| self.dependencies.waits.get(&n));
+        let waits = names_of(&wl.obj).filter_map(|n| self.dependencies.waits.get(&n));
         waits.flatten().map(|(w, _)| *w).collect()
     }
 
@@ -269,8 +294,8 @@ impl Queueing {
         let unmet = wl.dependencies.unmet.iter().filter_map(|&i| wl.obj.depends_on.get(i as usize));
         let of = |d: &Dependency| {
             let key = (wl.obj.key.namespace.clone(), d.name.clone());
-            let named = self.dependencies.names.get(&key).into_iter().flatten();
-            named.filter(|(k, _)| d.kind.is_none_or(|w| w == *k)).map(|(_, w)| *w).collect::<Vec<_>>()
+            let named = self.answering(&key);
+            named.filter(|(k, _)| d.kind.is_none_or(|w| w == *k)).map(|(_, w)| w).collect::<Vec<_>>()
         };
         unmet.flat_map(of).collect()
     }
@@ -391,10 +416,10 @@ impl Queueing {
     /// When they differ.
     pub(crate) fn check_dependencies(&self) {
         let mut waits: BTreeMap<Name, BTreeSet<(WorkloadId, u32)>> = BTreeMap::new();
-        let mut names: BTreeMap<Name, BTreeSet<(TargetKind, WorkloadId)>> = BTreeMap::new();
+        let mut names: BTreeMap<Name, Names> = BTreeMap::new();
         for (id, wl) in self.workloads.iter() {
-            for (kind, name) in names_of(&wl.obj) {
-                names.entry(name).or_default().insert((kind, id));
+            for (kind, name) in other_names_of(&wl.obj) {
+                insert_name(names.entry(name).or_default(), (kind, id));
             }
             for &i in &wl.dependencies.unmet {
                 let Some(dep) = wl.obj.depends_on.get(i as usize) else {

@@ -143,6 +143,7 @@ impl EffectiveWorkload {
             }
             self.base = (!self.writes.is_empty()).then_some(base);
         }
+        self.forget_capacity();
         let observations = done.into_iter().flat_map(|w| w.observations).collect();
         Some(Confirmed { observations, overtaken })
     }
@@ -153,10 +154,18 @@ impl EffectiveWorkload {
         let Some(mut status) = self.base.as_deref().cloned() else { return false };
         self.writes.iter().for_each(|p| p.update.apply(&mut status));
         self.obj.status = status;
+        self.forget_capacity();
         if self.writes.is_empty() {
             self.base = None;
         }
         true
+    }
+
+    /// Most workloads have no writes on their way at most times: none of them keeps room for some.
+    fn forget_capacity(&mut self) {
+        if self.writes.is_empty() {
+            self.writes = Vec::new();
+        }
     }
 
     /// The watch showed the object: confirms the writes that it has in it, and applies those left to it. It is the effective
@@ -180,6 +189,7 @@ impl EffectiveWorkload {
         let reserved_anew = self.base.as_deref().is_some_and(|b| {
             b.admission.is_some() && shown.status.admission.is_some() && b.admission != shown.status.admission
         });
+        self.forget_capacity();
         if self.writes.is_empty() {
             self.base = None;
         } else {

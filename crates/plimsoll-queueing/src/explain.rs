@@ -8,13 +8,11 @@ pub(crate) use explanation::Explanation;
 use super::ids::WorkloadId;
 use super::pending::QueuePosition;
 use super::state::WorkloadInfo;
-use super::{KubernetesEvent, cond, preemption_gates};
+use super::{Amounts, KubernetesEvent, cond, preemption_gates};
 use crate::Queueing;
 use crate::account::is_admissible;
 use crate::phase::Phase;
 use explanation::PendingReason;
-use plimsoll_state::collect::InsertEach as _;
-use plimsoll_state::model::Resources;
 use plimsoll_state::time::{Duration, Time};
 
 /// How many pauses between explanations a workload is skipped before it is explained why: most that wait for less get
@@ -39,11 +37,10 @@ impl Queueing {
     }
 
     /// What each podset asks for, as in `status.resourceRequests`.
-    fn requests_of(&self, wl: &WorkloadInfo) -> Vec<(String, Resources)> {
+    fn requests_of(&self, wl: &WorkloadInfo) -> Vec<(String, Amounts)> {
         let sets = wl.obj.pod_sets.iter().zip(wl.total_requests());
         sets.map(|(ps, t)| {
-            let amounts =
-                t.requests.iter().map(|(r, v)| (self.ids.resource_name(*r).to_owned(), *v)).insert_each();
+            let amounts = t.requests.iter().map(|(r, v)| (self.ids.resource_name(*r), *v)).collect();
             (ps.name.clone(), amounts)
         })
         .collect()

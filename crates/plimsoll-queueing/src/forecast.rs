@@ -56,7 +56,7 @@ impl Queueing {
         (workload.creation, workload.replaces, workload.status) = (now, None, WorkloadStatus::default());
         (workload.has_variants, workload.variant_of, workload.allowed_flavors) = (false, String::new(), None);
         let key = workload.key.clone();
-        let id = self.workloads.insert(key.clone(), WorkloadInfo::new(workload, lq));
+        let id = self.workloads.insert(WorkloadInfo::new(workload, lq));
         self.refresh_request(id);
         let forecast = self.forecast_of(id, now);
         if let Some(hash) = self.wl(id).map(WorkloadInfo::scheduling_hash) {

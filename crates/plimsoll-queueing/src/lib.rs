@@ -87,14 +87,14 @@ pub use joint::NodeReservations;
 pub use loans::{LOAN_FINALIZER, LoanChange, LoanPhase, LoanUpdate, LoanedResource, QuotaLoan};
 pub use metrics::{MetricFamily, MetricKind, MetricSample, MetricValue};
 pub use model::{
-    Admission, AdmissionCheck, AdmissionCheckState, BorrowWithinCohort, CheckState, ClusterQueue, Cohort,
-    Condition, Delayed, Dependency, EvictionCount, FlavorFungibility, FlavorMigration, FlavorPreference,
-    FlavorQuotas, LimitRange, LimitRangeItem, LocalQueue, NumericComparison, NumericLabel, Outcome, PodSet,
-    PodSetAssignment, PodSetUpdate, PodSets, PreemptionCandidates, PreemptionConfig, PreemptionGateState,
-    PreemptionPolicy, PreemptionRule, PreemptionRules, PreemptionScope, PreemptionTrigger,
-    PriorityClassNames, PriorityComparison, QueueingStrategy, ReclaimablePod, RequeueState, ResourceFlavor,
-    ResourceGroup, ResourceQuota, ShardStop, StopPolicy, TargetKind, Topology, TopologyAssignment,
-    TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
+    Admission, AdmissionCheck, AdmissionCheckState, Amounts, BorrowWithinCohort, CheckState, ClusterQueue,
+    Cohort, Condition, Delayed, Dependency, EvictionCount, FlavorFungibility, FlavorMigration,
+    FlavorPreference, FlavorQuotas, LimitRange, LimitRangeItem, LocalQueue, NumericComparison, NumericLabel,
+    Outcome, PodSet, PodSetAssignment, PodSetUpdate, PodSets, PreemptionCandidates, PreemptionConfig,
+    PreemptionGateState, PreemptionPolicy, PreemptionRule, PreemptionRules, PreemptionScope,
+    PreemptionTrigger, PriorityClassNames, PriorityComparison, QueueingStrategy, ReclaimablePod,
+    RequeueState, ResourceFlavor, ResourceGroup, ResourceQuota, ShardStop, StopPolicy, TargetKind, Topology,
+    TopologyAssignment, TopologyRequest, Workload, WorkloadKey, WorkloadStatus,
 };
 pub use policy::{Policies, Ruling, WorkloadPolicy};
 pub use report::{QueueStatus, QuotaCell, QuotaNode, ResourceUsage, Waiting};

@@ -1,9 +1,11 @@
 //! Kueue's objects as the engine knows them: parsed, defaulted, without what decides nothing.
 
+mod amounts;
 mod preemption_config;
 mod shared_list;
 mod workload;
 
+pub use amounts::Amounts;
 pub(crate) use preemption_config::PreemptorKey;
 pub use preemption_config::{
     NumericComparison, NumericLabel, PreemptionCandidates, PreemptionConfig, PreemptionRule, PreemptionScope,

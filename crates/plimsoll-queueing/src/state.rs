@@ -112,7 +112,7 @@ pub(crate) struct WorkloadInfo {
     /// The ClusterQueue in which it is pending.
     queued: Option<ClusterQueueId>,
     /// How far the search among flavors got.
-    last_assignment: Option<LastAssignment>,
+    last_assignment: Option<Box<LastAssignment>>,
     /// Whether nodes are reserved for its pods.
     nodes_reserved: bool,
     /// Its place among candidates for preemption by rules of the configuration, while it holds quota.
@@ -126,8 +126,8 @@ pub(crate) struct WorkloadRequest {
     pub(crate) total_requests: Vec<PodSetResources>,
     pub(crate) scheduling_hash: SchedulingHashId,
     /// Why it can't be admitted: with defaults of the namespace filled in, and as written.
-    pub(crate) invalid: Option<String>,
-    pub(crate) invalid_as_written: Option<String>,
+    pub(crate) invalid: Option<Box<str>>,
+    pub(crate) invalid_as_written: Option<Box<str>>,
     /// What the configuration's rules say about it, if they say anything.
     pub(crate) ruling: Option<Box<Ruling>>,
     /// How they score flavors for it.
@@ -264,7 +264,7 @@ impl WorkloadInfo {
 
     /// How far the search among flavors got.
     pub(crate) fn last_assignment(&self) -> Option<&LastAssignment> {
-        self.last_assignment.as_ref()
+        self.last_assignment.as_deref()
     }
 
     /// The next search among flavors begins anew.
@@ -274,7 +274,7 @@ impl WorkloadInfo {
 
     /// The next search among flavors goes on where this one ended.
     pub(crate) fn continue_flavor_search(&mut self, last: Option<LastAssignment>) {
-        self.last_assignment = last;
+        self.last_assignment = last.map(Box::new);
     }
 
     /// Whether nodes are reserved for its pods.

@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use super::bounded::Again;
@@ -13,8 +14,9 @@ use super::model::{
 };
 use super::pod_sets::SharedPodSets;
 use super::state::WorkloadInfo;
+use foldhash::fast::FixedState;
 use plimsoll_state::model::{Resources, StringMap};
-use plimsoll_state::parted::PartedMap;
+use plimsoll_state::parted::PartedTable;
 use plimsoll_state::slab::{Id, Slab};
 use plimsoll_state::time::Time;
 
@@ -77,14 +79,40 @@ impl<I: Id, K: Ord, T> NamedTable<I, K, T> {
 #[derive(Debug, Default)]
 pub(crate) struct Workloads {
     rows: Slab<WorkloadId, WorkloadInfo>,
-    by_key: PartedMap<WorkloadKey, WorkloadId>,
+    by_key: ByKey,
     pod_sets: SharedPodSets,
+}
+
+/// Workloads by name. The names are those of the rows.
+#[derive(Debug, Default)]
+struct ByKey {
+    ids: PartedTable<WorkloadId>,
+    hasher: FixedState,
+}
+
+impl ByKey {
+    fn find(&self, rows: &Slab<WorkloadId, WorkloadInfo>, key: &WorkloadKey) -> Option<WorkloadId> {
+        self.ids
+            .find(self.hasher.hash_one(key), |id| rows.get(*id).is_some_and(|w| w.obj.key == *key))
+            .copied()
+    }
+
+    /// Adds the row of a name that has none.
+    fn insert(&mut self, rows: &Slab<WorkloadId, WorkloadInfo>, id: WorkloadId) {
+        let hash = |id: &WorkloadId| rows.get(*id).map_or(0, |w| self.hasher.hash_one(&w.obj.key));
+        self.ids.insert_unique(hash(&id), id, hash);
+    }
+
+    fn remove(&mut self, rows: &Slab<WorkloadId, WorkloadInfo>, key: &WorkloadKey) -> Option<WorkloadId> {
+        let is = |id: &WorkloadId| rows.get(*id).is_some_and(|w| w.obj.key == *key);
+        self.ids.remove(self.hasher.hash_one(key), is)
+    }
 }
 
 impl Workloads {
     /// The workload of a name.
     pub(crate) fn find(&self, key: &WorkloadKey) -> Option<WorkloadId> {
-        self.by_key.get(key).copied()
+        self.by_key.find(&self.rows, key)
     }
 
     /// The workload, if it still exists.
@@ -97,16 +125,16 @@ impl Workloads {
     }
 
     /// Adds a workload; its id may have been another one's before.
-    pub(crate) fn insert(&mut self, key: WorkloadKey, mut row: WorkloadInfo) -> WorkloadId {
+    pub(crate) fn insert(&mut self, mut row: WorkloadInfo) -> WorkloadId {
         self.pod_sets.share(row.obj.pod_sets_mut());
         let id = self.rows.insert(row);
-        self.by_key.insert(key, id);
+        self.by_key.insert(&self.rows, id);
         id
     }
 
     /// Forgets a name: the workload is no longer found by it, but is there until it is removed.
     pub(crate) fn forget_key(&mut self, key: &WorkloadKey) -> Option<WorkloadId> {
-        self.by_key.remove(key)
+        self.by_key.remove(&self.rows, key)
     }
 
     /// Removes a workload whose name was forgotten.
@@ -136,6 +164,14 @@ impl Workloads {
             counts.share(&mut row.obj.pod_sets.clone());
         }
         assert_eq!(self.pod_sets, counts, "podsets and workloads disagree");
+    }
+
+    /// Panics when workloads are not found by their names.
+    pub(crate) fn check_keys(&self) {
+        for (id, row) in self.rows.iter() {
+            assert_eq!(self.find(&row.obj.key), Some(id), "{}: the name finds another workload", row.obj.key);
+        }
+        assert_eq!(self.by_key.ids.len(), self.rows.len(), "names without workloads");
     }
 
     /// All workloads in the order of their ids.

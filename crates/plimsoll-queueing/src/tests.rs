@@ -279,7 +279,7 @@ fn quota_that_others_reserve_is_charged_while_a_write_is_on_its_way() {
         let assignment = PodSetAssignment {
             name: waiting.pod_sets[0].name.clone(),
             flavors: [("cpu".to_owned(), "f".to_owned())].into(),
-            resource_usage: cpu(10_000),
+            resource_usage: cpu(10_000).into(),
             count: waiting.pod_sets[0].count,
             ..PodSetAssignment::default()
         };

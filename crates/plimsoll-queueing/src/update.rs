@@ -1,10 +1,8 @@
 //! Writes to the status of a workload: what differs, what two of them come to, what they do.
 
-use plimsoll_state::model::Resources;
-
 use super::model::{
-    Admission, AdmissionCheckState, Condition, EvictionCount, PreemptionGateState, RequeueState, Workload,
-    WorkloadKey, WorkloadStatus,
+    Admission, AdmissionCheckState, Amounts, Condition, EvictionCount, PreemptionGateState, RequeueState,
+    Workload, WorkloadKey, WorkloadStatus,
 };
 use super::{KubernetesEvent, cond};
 
@@ -31,7 +29,7 @@ pub struct WorkloadUpdate {
     /// the state stays the same).
     pub admission_checks: Option<Vec<AdmissionCheckState>>,
     /// `Some` replaces `status.resourceRequests`.
-    pub resource_requests: Option<Vec<(String, Resources)>>,
+    pub resource_requests: Option<Vec<(String, Amounts)>>,
     /// `Some` replaces `status.schedulingStats.evictions`.
     pub evictions: Option<Vec<EvictionCount>>,
     /// `Some` replaces `status.accumulatedPastExecutionTimeSeconds`.

@@ -27,6 +27,16 @@ pub(super) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
+/// One value for each row. Where one may fail, `collect` doesn't know how many there will be, and makes a list of one with room
+/// for four: statuses are kept for every workload.
+fn each<'a, T>(rows: &'a [Value], of: impl Fn(&'a Value) -> Result<T>) -> Result<Vec<T>> {
+    let mut all = Vec::with_capacity(rows.len());
+    for row in rows {
+        all.push(of(row)?);
+    }
+    Ok(all)
+}
+
 pub(super) fn int32(value: &Value, key: &str) -> Option<i32> {
     value[key].as_i64().map(|v| v.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32)
 }
@@ -344,7 +354,7 @@ fn topology_request(request: &Value) -> Option<TopologyRequest> {
 fn status(status: &Value) -> Result<WorkloadStatus> {
     let requeue = &status["requeueState"];
     Ok(WorkloadStatus {
-        conditions: list(status, "conditions").iter().map(condition).collect::<Result<_>>()?,
+        conditions: each(list(status, "conditions"), condition)?,
         admission: admission(&status["admission"])?.map(Box::new),
         reclaimable: list(status, "reclaimablePods")
             .iter()
@@ -357,11 +367,10 @@ fn status(status: &Value) -> Result<WorkloadStatus> {
             }),
             _ => None,
         },
-        admission_checks: list(status, "admissionChecks").iter().map(check).collect::<Result<_>>()?,
-        resource_requests: list(status, "resourceRequests")
-            .iter()
-            .map(|r| Ok((text(r, "name"), amounts("status.resourceRequests", &r["resources"])?)))
-            .collect::<Result<_>>()?,
+        admission_checks: each(list(status, "admissionChecks"), check)?,
+        resource_requests: each(list(status, "resourceRequests"), |r| {
+            Ok((text(r, "name"), amounts("status.resourceRequests", &r["resources"])?.into()))
+        })?,
         evictions: list(&status["schedulingStats"], "evictions")
             .iter()
             .map(|e| EvictionCount {
@@ -426,13 +435,13 @@ fn admission(admission: &Value) -> Result<Option<Admission>> {
     if !admission.is_object() {
         return Ok(None);
     }
-    let assignments = list(admission, "podSetAssignments").iter().map(|a| {
+    let assignments = each(list(admission, "podSetAssignments"), |a| {
         let mut flavors: Vec<(String, String)> = strings(&a["flavors"]).into_iter().collect();
         flavors.sort();
         Ok(PodSetAssignment {
             name: text(a, "name"),
             flavors,
-            resource_usage: amounts("status.admission.resourceUsage", &a["resourceUsage"])?,
+            resource_usage: amounts("status.admission.resourceUsage", &a["resourceUsage"])?.into(),
             count: int32(a, "count").unwrap_or(1),
             topology: topology_assignment(&a["topologyAssignment"]),
             delayed: match a["delayedTopologyRequest"].as_str() {
@@ -442,11 +451,8 @@ fn admission(admission: &Value) -> Result<Option<Admission>> {
             },
             reclaim_target: int32(a, "reclaimTargetCount"),
         })
-    });
-    Ok(Some(Admission {
-        cluster_queue: text(admission, "clusterQueue"),
-        assignments: assignments.collect::<Result<_>>()?,
-    }))
+    })?;
+    Ok(Some(Admission { cluster_queue: text(admission, "clusterQueue"), assignments }))
 }
 
 /// Most domains that one assignment may name (v1beta2: 1000 slices of 100,000; more can't be real).
@@ -475,5 +481,6 @@ pub fn topology_assignment(value: &Value) -> Option<TopologyAssignment> {
             domains.push((values, i32::try_from(pods).unwrap_or(i32::MAX)));
         }
     }
+    domains.shrink_to_fit();
     Some(TopologyAssignment { levels, domains })
 }

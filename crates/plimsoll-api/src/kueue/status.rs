@@ -1,12 +1,11 @@
 //! The engine's answers → statuses of Kueue objects, as JSON merge patches.
 
 use plimsoll_queueing::{
-    Admission, AdmissionCheckState, CheckState, Condition, Delayed, OUTSIDE, QueueStatus, ResourceUsage,
-    TopologyAssignment, WorkloadUpdate, cond,
+    Admission, AdmissionCheckState, Amounts, CheckState, Condition, Delayed, OUTSIDE, QueueStatus,
+    ResourceUsage, TopologyAssignment, WorkloadUpdate, cond,
 };
 use plimsoll_state::Time;
 use plimsoll_state::collect::InsertEach as _;
-use plimsoll_state::model::Resources;
 use serde_json::{Map, Value, json};
 
 use crate::json as read;
@@ -38,8 +37,8 @@ fn amount_of(resource: &str, value: i64, bytes: bool) -> Value {
     json!(q.to_string())
 }
 
-fn amounts(resources: &Resources, bytes: &[String]) -> Value {
-    let amount = |(k, v): (&String, &i64)| (k.clone(), amount_of(k, *v, bytes.contains(k)));
+fn amounts(resources: &Amounts, bytes: &[String]) -> Value {
+    let amount = |(k, v): (&str, i64)| (k.to_owned(), amount_of(k, v, bytes.iter().any(|b| b == k)));
     Value::Object(resources.iter().map(amount).insert_each())
 }
 

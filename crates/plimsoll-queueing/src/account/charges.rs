@@ -36,8 +36,7 @@ impl Queueing {
         let ids = &mut self.ids;
         let mut total_requests = Vec::with_capacity(admission.assignments.len());
         for psa in &admission.assignments {
-            let mut requests: Vec<_> =
-                psa.resource_usage.iter().map(|(n, v)| (ids.resource(n), *v)).collect();
+            let mut requests: Vec<_> = psa.resource_usage.iter().map(|(n, v)| (ids.resource(n), v)).collect();
             ids.sort_by_walk_key(&mut requests);
             let flavors = psa.flavors.iter().map(|(r, f)| (ids.resource(r), ids.flavor(f))).collect();
             let places = psa.topology.as_ref().map(|t| t.domains.clone()).unwrap_or_default();
@@ -107,8 +106,8 @@ impl Queueing {
             total_requests.push(total);
             specs.push(spec);
         }
-        let invalid = requests::validate(specs.iter(), &limits);
-        let invalid_as_written = requests::validate(obj.pod_sets.iter().map(|p| &p.spec), &limits);
+        let invalid = requests::validate(specs.iter(), &limits).map(String::into_boxed_str);
+        let as_written = requests::validate(obj.pod_sets.iter().map(|p| &p.spec), &limits);
         let ruling = self.config.policy.as_ref().map(|policy| {
             let requests = crate::policy::requested(&self.ids, &total_requests);
             policy.rule(obj, &requests)
@@ -126,7 +125,7 @@ impl Queueing {
                 total_requests,
                 scheduling_hash,
                 invalid,
-                invalid_as_written,
+                invalid_as_written: as_written.map(String::into_boxed_str),
                 ruling,
                 flavor_scores,
                 devices,

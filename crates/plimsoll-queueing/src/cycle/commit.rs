@@ -11,7 +11,6 @@ use crate::model::{Admission, CheckState, Delayed, PodSetAssignment, QueueingStr
 use crate::pod_sets::looks_at_pods;
 use crate::state::WorkloadInfo;
 use crate::{Action, KubernetesEvent, RecordCause, WorkloadEvent, cond};
-use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::time::{Duration, Time};
 
 /// When a search among flavors starts anew that ended with flavors tried before others gave something back. In Kueue
@@ -190,11 +189,8 @@ impl Queueing {
                     .collect();
                 flavors.sort_unstable();
                 let asked = |res| ps.requests.iter().find(|(r, _)| *r == res).map_or(0, |(_, v)| *v);
-                let resource_usage = ps
-                    .flavors
-                    .iter()
-                    .map(|p| (self.ids.resource_name(p.res).to_owned(), asked(p.res)))
-                    .insert_each();
+                let resource_usage =
+                    ps.flavors.iter().map(|p| (self.ids.resource_name(p.res), asked(p.res))).collect();
                 let assignment = PodSetAssignment {
                     name: ps.name.clone(),
                     flavors,

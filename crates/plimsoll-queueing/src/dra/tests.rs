@@ -223,8 +223,8 @@ impl Harness {
     /// What it holds of devices; empty while it waits.
     fn held(&self) -> Vec<(String, i64)> {
         let usage = self.wl.status.admission.as_ref().map(|a| a.assignments[0].resource_usage.clone());
-        let ours = |n: &String| n != "cpu";
-        usage.unwrap_or_default().into_iter().filter(|(n, _)| ours(n)).collect()
+        let usage = usage.unwrap_or_default();
+        usage.iter().filter(|(n, _)| *n != "cpu").map(|(n, amount)| (n.to_owned(), amount)).collect()
     }
 
     /// Why it waits; empty when it does not.

@@ -1,8 +1,8 @@
 //! The reason why a workload is pending, on its way to its status.
 
 use crate::cond;
+use crate::model::Amounts;
 use crate::update::WorkloadUpdate;
-use plimsoll_state::model::Resources;
 use plimsoll_state::time::Time;
 
 /// Why a workload is pending, as far as that is not written yet.
@@ -11,7 +11,7 @@ pub(super) struct PendingReason {
     pub(super) reason: &'static str,
     pub(super) message: String,
     /// `status.resourceRequests`.
-    pub(super) requests: Vec<(String, Resources)>,
+    pub(super) requests: Vec<(String, Amounts)>,
 }
 
 /// Why a workload is pending, on its way to its status.

@@ -64,9 +64,7 @@ impl Queueing {
 
     fn workload_new(&mut self, w: Workload, now: Time) {
         let lq = self.lq_slot(&w.key.namespace, &w.queue);
-        let key = w.key.clone();
-        let wl = WorkloadInfo::new(w, lq);
-        let id = self.workloads.insert(key, wl);
+        let id = self.workloads.insert(WorkloadInfo::new(w, lq));
         self.slice_register(id);
         if let Some(name) = self.wl(id).map(|w| w.obj.run_window.clone()) {
             self.window_named(id, "", &name);
@@ -126,6 +124,8 @@ impl Queueing {
             || wl.obj.admission_gated_by != w.admission_gated_by;
         let other_holder = wl.quota().is_some() != wl.must_hold() || reserved_anew;
         if *wl.obj == w && !other_holder {
+            // As shown it has no spare room, which the edits of the status have left.
+            self.workloads.replace(id, w);
             self.record_observations(id, &observations);
             return;
         }

@@ -1,7 +1,8 @@
 //! Workloads: what they ask for, and their status.
 
+use super::amounts::Amounts;
 use super::shared_list::SharedList;
-use plimsoll_state::model::{PodSpec, Resources, StringMap, Toleration, WorkloadKey};
+use plimsoll_state::model::{PodSpec, StringMap, Toleration, WorkloadKey};
 use plimsoll_state::time::Time;
 
 /// What a podset wants of the topology.
@@ -100,7 +101,7 @@ pub struct PodSetAssignment {
     /// Flavor by resource, sorted by resource.
     pub flavors: Vec<(String, String)>,
     /// Total for the podset.
-    pub resource_usage: Resources,
+    pub resource_usage: Amounts,
     /// Number of pods admitted.
     pub count: i32,
     /// Placement, for topology aware flavors.
@@ -204,7 +205,7 @@ pub struct WorkloadStatus {
     /// Admission checks.
     pub admission_checks: Vec<AdmissionCheckState>,
     /// What the last attempt computed: (podset, amounts).
-    pub resource_requests: Vec<(String, Resources)>,
+    pub resource_requests: Vec<(String, Amounts)>,
     /// How often it was evicted, by reason.
     pub evictions: Vec<EvictionCount>,
     /// Seconds it was admitted before the present admission.

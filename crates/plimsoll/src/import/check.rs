@@ -172,7 +172,7 @@ impl ClusterQueue {
             };
             assignment.flavors.push((resource.clone(), flavor.clone()));
         }
-        assignment.resource_usage = requests;
+        assignment.resource_usage = requests.into();
         let admission = Admission { cluster_queue: name.to_owned(), assignments: vec![assignment] };
         Ok(plimsoll_api::kueue::admission(&admission))
     }
