@@ -30,6 +30,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Idle connections are closed after this time. It is shorter than [`DEADLINE`](crate::api::DEADLINE): a request that is retried
 /// after its deadline never gets a connection that was idle when the network failed.
 const IDLE: Duration = Duration::from_secs(15);
+/// Most bytes that are read from a connection at once. hyper's own limit is 400 KiB, and a connection on which much was read keeps
+/// its buffer: that of each watch, since its list.
+const READ_BUFFER: usize = 32 * 1024;
 /// Silence on a connection after which TCP sends keepalive probes, the pause between two, and how many go unanswered.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 /// Sent bytes may stay unacknowledged for this time (`TCP_USER_TIMEOUT`; client-go relies on HTTP/2 pings of 30 s
@@ -88,6 +91,7 @@ fn service(config: &Config) -> Result<Http, kube::Error> {
         hyper_util::client::legacy::Builder::new(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
+            .http1_max_buf_size(READ_BUFFER)
             .build(connector);
     let base = Base::of(&config.cluster_url);
     let layers = ServiceBuilder::new()
