@@ -137,7 +137,8 @@ async fn a_worker_without_a_kind_gets_none_of_its_jobs_until_it_serves_it() {
     let (one, two) = (Up::start(&["--speed", "10"]).await, Up::start(&args).await);
     let manager = Up::start(&args).await;
     one.create(&definition_of(RAY_CLUSTERS, &["v1alpha1"])).await.unwrap();
-    one.apply(&queue(4)).await;
+    // All of them fit there in the end: the one that loses its worker is dispatched again, too.
+    one.apply(&queue(6)).await;
     two.apply(&queue(2)).await;
     dispatch_to(&manager, &[("one", &one.kubeconfig), ("two", &two.kubeconfig)]).await;
     let why = "no matches for kind \"RayCluster\" in version \"ray.io/v1\"";

@@ -281,6 +281,12 @@ async fn a_tree_moves_between_shards_while_workloads_come() {
         for job in &jobs[..4] {
             submit(&up, job, "moving", 2, 2).await;
         }
+        if round == 0 {
+            up.until("the first leader has admitted one", async |up| {
+                nodes_of(up, &jobs[0]).await.iter().any(|node| node.starts_with("a-")).then_some(())
+            })
+            .await;
+        }
         let to = if round == 1 { "a" } else { "b" };
         let by = if round == 1 { ("labels", SHARD) } else { ("annotations", "plimsoll.dev/move-to") };
         patch(&up, COHORTS, "shared", &json!({"metadata": {by.0: {by.1: to}}})).await;
@@ -301,7 +307,7 @@ async fn a_tree_moves_between_shards_while_workloads_come() {
         if done == names.len() { Ok(()) } else { Err(format!("{:#?}", up.list(WORKLOADS).await)) }
     })
     .await;
-    // Both leaders have admitted.
+    // The other leader has admitted, too.
     let mut shards = BTreeSet::new();
     for job in &names {
         shards.extend(nodes_of(&up, job).await.iter().filter_map(|node| node.get(..1).map(str::to_owned)));
