@@ -116,7 +116,7 @@ struct Leader<'a> {
     /// Microseconds that each step took, and of these on a processor, with the events and actions of the step and the nodes that it
     /// looked at.
     steps: Vec<u128>,
-    on_processor: Vec<(u64, [usize; 3])>,
+    on_processor: Vec<(u64, [usize; 4])>,
     admitted: usize,
     bound: usize,
     /// Seconds from creation to the last binding, over all gangs.
@@ -300,8 +300,8 @@ impl<'a> Leader<'a> {
             self.engine.step(Time(self.now), &mut events, &mut actions);
             self.steps.push(began.elapsed().as_micros());
             let took = on_processor().saturating_sub(before);
-            let looked_at = self.engine.scheduler().map_or(0, |s| s.nodes_looked_at());
-            self.on_processor.push((took, [handed_in, actions.len(), looked_at]));
+            let work = self.engine.scheduler().map_or((0, 0), |s| (s.nodes_looked_at(), s.claims_planned()));
+            self.on_processor.push((took, [handed_in, actions.len(), work.0, work.1]));
             actions.into_iter().for_each(|action| self.carry_out(action));
             let wake = self.engine.next_wake();
             if !self.events.is_empty() || wake.is_some_and(|at| at.0 <= self.now) {
@@ -391,9 +391,11 @@ fn play(nodes: usize, shards: usize, skewed: bool, percent: usize, batch: usize)
     let all = on_processor.iter().map(|(took, _)| took).sum::<u64>() as f64 / 1e6;
     let over = on_processor.iter().filter(|(took, _)| *took > 50_000).count();
     println!("on a processor: {all:.1} s of all engines, {over} steps of more than 50 ms; the longest:");
-    for (took, [events, actions, looked_at]) in on_processor.iter().rev().take(5) {
+    for (took, [events, actions, looked_at, claims]) in on_processor.iter().rev().take(5) {
         let took = *took as f64 / 1e3;
-        println!("  {took:.1} ms: {events} events, {actions} actions, {looked_at} nodes looked at");
+        println!(
+            "  {took:.1} ms: {events} events, {actions} actions, {looked_at} nodes looked at, {claims} claims planned"
+        );
     }
     let (start, longest) = (starts.iter().copied().fold(0.0, f64::max), longest_at_start as f64 / 1e3);
     println!("start: {start:.2} s, the longest step of it {longest:.1} ms on a processor");

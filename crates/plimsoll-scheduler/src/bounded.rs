@@ -65,6 +65,11 @@ impl Scheduler {
         self.ranks.work.before
     }
 
+    /// How often the last step has planned where the pods of a claim will be.
+    pub fn claims_planned(&self) -> usize {
+        self.ranks.work.claims_before
+    }
+
     /// Whether the last step has put something off.
     pub fn is_waiting(&self) -> bool {
         self.ranks.work.is_waiting()

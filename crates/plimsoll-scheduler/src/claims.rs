@@ -72,6 +72,7 @@ impl Scheduler {
         self.set_now(now);
         // A part of a plan is none.
         self.ranks.work.may_put_off = false;
+        self.ranks.work.claims += 1;
         if let Some(before) = before {
             self.lift_dry_run(before);
         }

@@ -149,3 +149,37 @@ fn no_step_looks_at_more_nodes_than_it_should() {
     assert!(most <= MOST + 2, "{most} nodes in one step");
     assert!(all >= 8 * NODES && put_off >= 8 * (NODES / MOST) - 8, "{all} nodes, {put_off} steps");
 }
+
+/// Gangs of two nodes in many queues have claims on all nodes, and these become free one by one: each claim is planned once in a step,
+/// however many gangs are tried, and admitted where they have claimed nodes.
+#[test]
+fn claims_are_planned_once_in_a_step() {
+    const QUEUES: usize = 12;
+    let names: Vec<String> = (0..QUEUES).map(|i| format!("queue-{i}")).collect();
+    let queue = |name: &String| ClusterQueue { cohort: "all".into(), ..cluster_queue(name, &[("f", 1_000)]) };
+    let queues: Vec<ClusterQueue> = names.iter().map(queue).collect();
+    let mut w = Fixture::with_queues(true, Config { overtaking: 0, ..Config::default() }, &queues);
+    (0..2 * QUEUES).for_each(|i| w.node(&format!("node-{i}"), 4));
+    (0..2 * QUEUES)
+        .for_each(|i| w.submit_to(&names[0], &format!("full-{i}"), 0, vec![pod_set("main", 1, 4)]));
+    let gangs: Vec<String> = (0..2 * QUEUES).map(|i| format!("gang-{i}")).collect();
+    for (i, gang) in gangs.iter().enumerate() {
+        w.submit_to(&names[i % QUEUES], gang, 0, vec![pod_set("main", 2, 4)]);
+    }
+    let mut most = 0;
+    let mut end = |w: &mut Fixture, names: &[String]| {
+        names.iter().for_each(|name| w.end(name));
+        w.run_with(2_000, |engine, now, events, actions| {
+            engine.step(now, events, actions);
+            most = most.max(engine.scheduler().expect("a scheduler").claims_planned());
+        });
+        w.admitted().iter().filter(|name| name.starts_with("gang")).count()
+    };
+    let admitted = (0..2 * QUEUES).map(|i| end(&mut w, &[format!("full-{i}")]));
+    assert_eq!(admitted.last(), Some(QUEUES));
+    // The others, several at once.
+    for gangs in gangs[..QUEUES].chunks(4) {
+        assert_eq!(end(&mut w, gangs), QUEUES, "as many have come as have ended");
+    }
+    assert_eq!(most, QUEUES);
+}

@@ -5,6 +5,8 @@
 //! ClusterQueues ([`ClaimRank`]), and a workload sees the claims before it. So of all workloads that wait the first gets every
 //! place that becomes free and that it can use, and no two wait for each other.
 
+mod claiming;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -13,11 +15,10 @@ use super::Cycle;
 use super::claim_order::{ClaimRank, ShareOrder};
 use super::claimants::Claimant;
 use super::entry::Entry;
-use super::joint::can_wait_for_others;
 use super::victim::Target;
 use crate::Queueing;
-use crate::cond;
 use crate::ids::{ClusterQueueId, FlavorId, SchedulingHashId, WorkloadId};
+use crate::joint::NodeReservations;
 use crate::model::WorkloadKey;
 use crate::pending::{QueuePosition, Rank};
 use plimsoll_state::model::Pod;
@@ -42,6 +43,16 @@ pub(crate) struct NodeClaim {
     /// The capacity and the nodes that it was planned with.
     version: u64,
     nodes: u64,
+    /// Whether it is where a plan made now would have it, as far as that does not depend on chance: no place was given up since
+    /// that it could use.
+    settled: bool,
+}
+
+impl NodeClaim {
+    /// Whether it is where a plan made now would have it.
+    fn is_current(&self, nodes: &dyn NodeReservations) -> bool {
+        self.settled && self.version == nodes.capacity_version() && self.nodes == nodes.node_version()
+    }
 }
 
 /// The claims of all workloads.
@@ -130,6 +141,11 @@ impl NodeClaims {
         stale.into_values().map(|claim| claim.plan).collect()
     }
 
+    /// Places were given up that claims may use.
+    pub(super) fn unsettle(&mut self) {
+        self.by_rank.values_mut().for_each(|claim| claim.settled = false);
+    }
+
     /// A workload does not wait for nodes any more.
     pub(super) fn forget_claimant(&mut self, id: WorkloadId) {
         self.claimants.retain(|rank, _| rank.id != id);
@@ -181,9 +197,10 @@ impl NodeClaims {
 }
 
 impl Cycle<'_> {
-    /// Places are claimed no longer: what failed because of them may succeed.
+    /// Places are claimed no longer: what failed because of them may succeed, and claims may have better places.
     pub(super) fn claims_dropped(&mut self) {
         self.failed.clear();
+        self.claims.unsettle();
         self.claims.impossible.1.clear();
         self.nodes_changed.claims_dropped = true;
     }
@@ -280,7 +297,7 @@ impl Cycle<'_> {
         }
         match nodes.plan(self.now, &key, &claim.pods, (!changed).then_some(claim.plan)) {
             Some(plan) => {
-                (claim.plan, claim.version) = (plan, version);
+                (claim.plan, claim.version, claim.settled) = (plan, version, true);
                 let on = nodes.planned_on(plan);
                 if on != claim.on {
                     // What it claims no longer is free for workloads after it.
@@ -340,161 +357,6 @@ impl Cycle<'_> {
         if let Some(claim) = own.and_then(|rank| self.claims.by_rank.remove(&rank)) {
             self.end_dry_runs(&[claim.plan]);
             self.claims_dropped();
-        }
-    }
-
-    /// Claims nodes for an entry that got no quota, if it waits for nodes, too.
-    pub(super) fn claim_or_drop(&mut self, e: &Entry) {
-        if self.awaited_victims(e.id).is_some() {
-            // What they leave is claimed.
-        } else if e.awaits_nodes {
-            self.claim_nodes(e);
-        } else if !e.resumed {
-            self.drop_claim(e.id);
-        }
-    }
-
-    /// Claims nodes for an entry that waits for some, unless a workload of its ClusterQueue before it has a claim in the
-    /// same flavors, or its pods would not fit if all others had left.
-    pub(super) fn claim_nodes(&mut self, e: &Entry) {
-        let Some(wl) = self.state.wl(e.id) else { return };
-        let replaces = e.assignment.as_ref().is_none_or(|a| a.replaced.is_some());
-        if self.nodes.is_none() || e.second.is_some() || replaces || !can_wait_for_others(wl) {
-            return;
-        }
-        let hash = wl.scheduling_hash();
-        let Some(rank) = self.claims.rank_of(&self.state, e.id) else { return };
-        let wanted = self.claims_wanted(e);
-        let flavors = wanted.iter().flat_map(|w| &w.flavors).copied().collect();
-        if !self.claims.by_rank.contains_key(&rank) && !self.claim_is_due(e, &rank.rank, flavors) {
-            return;
-        }
-        for wanted in wanted {
-            let Some(nodes) = self.nodes.as_mut() else { return };
-            let claims = &mut self.claims;
-            claims.forget_older(nodes.whole_version());
-            let mut before = claims.by_rank.range(..&rank);
-            if (!rank.preempts.0
-                && before
-                    .any(|(r, c)| !r.preempts.0 && c.cq == e.cq && !c.flavors.is_disjoint(&wanted.flavors)))
-                || claims.impossible.1.contains(&(hash, wanted.flavors.clone()))
-            {
-                continue;
-            }
-            let own = claims.by_rank.remove(&rank);
-            claims.by_rank.range(&rank..).rev().for_each(|(_, claim)| nodes.lift(claim.plan));
-            let (known, current) = (own.is_some(), nodes.node_version());
-            let (since, victims) =
-                own.as_ref().map_or((self.now, Vec::new()), |c| (c.since, c.victims.clone()));
-            let before = own.map(|own| {
-                let same = own.nodes == current;
-                if !same {
-                    nodes.end(own.plan);
-                }
-                (same.then_some(own.plan), own.pods, own.flavors == wanted.flavors)
-            });
-            let Some((plan, pods)) = self.plan_claim(e, &wanted, before) else {
-                self.claims.impossible.1.insert((hash, wanted.flavors));
-                if known {
-                    self.claims_dropped();
-                }
-                self.replan_claims_after(&rank);
-                continue;
-            };
-            let Some(nodes) = self.nodes.as_mut() else { return };
-            let (version, on, flavors) = (nodes.capacity_version(), nodes.planned_on(plan), wanted.flavors);
-            let (cq, scheduling_hash, nodes) = (e.cq, hash, current);
-            let claim =
-                NodeClaim { cq, scheduling_hash, flavors, pods, victims, since, plan, on, version, nodes };
-            self.insert_claim(&rank, claim, known);
-            return;
-        }
-        self.drop_claim(e.id);
-    }
-
-    /// Keeps what the victims of an entry leave for it, and what is free of the places that its pods need, until it is
-    /// admitted; whether its pods still fit there, beside what the entries before it got and claim.
-    pub(super) fn claim_for_preemption(&mut self, e: &Entry) -> bool {
-        let runs = self.dry_runs.take(e.id);
-        let (Some(&run), Some(wl)) = (runs.first(), self.state.wl(e.id)) else { return true };
-        let scheduling_hash = wl.scheduling_hash();
-        let Some(before) = self.claims.rank_of(&self.state, e.id) else { return true };
-        self.lift_claims(e.id);
-        let gone = e.targets.iter().map(|t| t.id).chain(self.preempted.iter().copied());
-        let gone: Vec<WorkloadKey> = gone.filter_map(|id| Some(self.state.wl(id)?.obj.key.clone())).collect();
-        let (flavors, pods) = self.claim_of_assignment(e);
-        let Some(nodes) = self.nodes.as_mut() else { return true };
-        nodes.simulate_removal(None);
-        gone.iter().for_each(|key| {
-            nodes.simulate_removal(Some(key));
-        });
-        let whole = nodes.restore(run, self.dry_runs.others_placed);
-        gone.iter().rev().for_each(|key| nodes.simulate_addition(Some(key)));
-        nodes.simulate_addition(None);
-        if !whole {
-            nodes.end(run);
-            self.restore_claims(Some(&before));
-            return false;
-        }
-        let own = self.claims.by_rank.remove(&before);
-        let (known, since) = (own.is_some(), own.as_ref().map_or(self.now, |c| c.since));
-        own.into_iter().for_each(|c| nodes.end(c.plan));
-        let rank = ClaimRank::new(None, before.rank, true);
-        let (on, version, nodes) = (nodes.planned_on(run), nodes.capacity_version(), nodes.node_version());
-        let uid = |t: &Target| Some((Arc::clone(self.state.wl(t.id)?.uid()), *t));
-        let (cq, victims) = (e.cq, e.targets.iter().filter_map(uid).collect());
-        let plan = run;
-        let claim =
-            NodeClaim { cq, scheduling_hash, flavors, pods, victims, since, plan, on, version, nodes };
-        self.insert_claim(&rank, claim, known);
-        true
-    }
-
-    /// What a workload waits for that others were preempted for, while some of them are still leaving: the flavors that it has
-    /// claimed, and those who hold quota still.
-    pub(super) fn awaited_victims(&mut self, id: WorkloadId) -> Option<(BTreeSet<FlavorId>, Vec<Target>)> {
-        let rank = self.claims.rank_of(&self.state, id).filter(|r| r.preempts.0)?;
-        let claim = self.claims.by_rank.get(&rank)?;
-        let leaving = |(uid, t): &&(Arc<str>, Target)| {
-            let w = self.state.wl(t.id).filter(|w| w.uid() == uid);
-            w.is_some_and(|w| w.quota().is_some() && w.obj.status.is_true(cond::EVICTED))
-        };
-        let targets: Vec<Target> = claim.victims.iter().filter(leaving).map(|(_, t)| *t).collect();
-        let flavors = claim.flavors.clone();
-        if targets.is_empty() {
-            // Their quota is free already, and their pods are on their way.
-            let blockers = self.nodes.as_mut()?.blockers(claim.plan).filter(|b| !b.is_empty())?;
-            let holds = |key| {
-                let id = self.state.workloads.find(key)?;
-                self.state.wl(id)?.quota()
-            };
-            if blockers.iter().any(|key| holds(key).is_some()) {
-                return None;
-            }
-        }
-        Some((flavors, targets))
-    }
-
-    fn insert_claim(&mut self, rank: &ClaimRank, claim: NodeClaim, known: bool) {
-        // Claims of the same ClusterQueue after it give way, unless others were preempted for it or for them.
-        let overlaps = |c: &NodeClaim| c.cq == claim.cq && !c.flavors.is_disjoint(&claim.flavors);
-        let after = self.claims.by_rank.range(rank..);
-        let give_way: Vec<ClaimRank> = after
-            .filter(|(r, c)| !rank.preempts.0 && !r.preempts.0 && overlaps(c))
-            .map(|(r, _)| r.clone())
-            .collect();
-        for rank in give_way {
-            if let Some(claim) = self.claims.by_rank.remove(&rank) {
-                self.end_dry_runs(&[claim.plan]);
-            }
-        }
-        self.claims.by_rank.insert(rank.clone(), claim);
-        self.replan_claims_after(rank);
-        self.failed.clear();
-        if !known {
-            // Entries that fitted without this claim come again.
-            self.dry_runs.others_placed = true;
-            self.nodes_changed.claimed = true;
         }
     }
 }

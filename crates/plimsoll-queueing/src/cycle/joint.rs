@@ -43,6 +43,10 @@ impl Cycle<'_> {
     /// admission checks afterwards nothing is reserved: a check may bring the nodes.
     pub(super) fn reserve_nodes(&mut self, e: &Entry) -> Result<(), String> {
         let rank = self.lift_claims(e.id);
+        if rank.as_ref().is_some_and(|rank| self.reserve_claimed(e, rank)) {
+            self.count_overtaking(e);
+            return Ok(());
+        }
         let overtaken = self.dry_runs.overtaken.remove(&e.id).unwrap_or_default();
         self.lift_these(&overtaken);
         let reserved = self.reserve_beside_claims(e);
@@ -164,7 +168,7 @@ impl Cycle<'_> {
         self.nodes_decided.insert(id, NodesDecision::QuotaAlone(reason, message));
     }
 
-    fn reserve_found(&mut self, id: WorkloadId, key: &WorkloadKey, runs: &[DryRunId]) {
+    pub(super) fn reserve_found(&mut self, id: WorkloadId, key: &WorkloadKey, runs: &[DryRunId]) {
         if let Some(nodes) = self.nodes.as_mut() {
             let places = nodes.reserve_nodes(self.now, key, runs);
             let pods = |w: &WorkloadInfo| w.total_requests().iter().any(|t| t.count > 0);
@@ -185,6 +189,7 @@ impl Cycle<'_> {
         let Some(wl) = self.state.wl(e.id).filter(|_| self.nodes_reserved.remove(&e.id)) else { return };
         if let Some(nodes) = self.nodes.as_mut() {
             nodes.withdraw(&wl.obj.key);
+            self.claims.unsettle();
         }
     }
 }
@@ -192,7 +197,7 @@ impl Cycle<'_> {
 impl Queueing {
     /// Why nodes decide nothing for a workload with this admission, if they don't: reason and message of the condition
     /// `plimsoll.dev/NodesReserved`.
-    fn quota_alone(
+    pub(super) fn quota_alone(
         &self,
         cq: ClusterQueueId,
         wl: &WorkloadInfo,

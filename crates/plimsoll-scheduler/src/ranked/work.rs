@@ -26,6 +26,9 @@ pub(crate) struct Work {
     pub patience: usize,
     /// The nodes looked at in the last step.
     pub before: usize,
+    /// Claims planned in the present step, and in the last one.
+    pub claims: usize,
+    pub claims_before: usize,
     /// Shapes of pods that are not there until then; ranks are dropped with the last pod of a shape.
     kept: Vec<ShapeId>,
     /// The generator as it was before what may be put off.
@@ -43,6 +46,8 @@ impl Work {
             waited: 0,
             patience: PATIENCE,
             before: 0,
+            claims: 0,
+            claims_before: 0,
             kept: Vec::new(),
             ties: Rng::new(0),
         }
@@ -91,5 +96,6 @@ impl Work {
             self.kept.drain(..).for_each(|shape| cluster.shapes.release(shape));
         }
         (self.before, self.looked_at, self.put_off) = (self.looked_at, 0, false);
+        (self.claims_before, self.claims) = (self.claims, 0);
     }
 }
