@@ -3,7 +3,7 @@
 //! Where quota fits, the pods are placed in a dry run, with what the flavor adds to them, beside those of the podsets before.
 //! The dry runs of a nomination are kept until its entry is processed, so that no node is searched for twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Cycle;
@@ -79,6 +79,8 @@ pub(super) struct DryRuns {
     found: BTreeMap<WorkloadId, Vec<DryRunId>>,
     /// The claims that workloads overtake with what their nominations found.
     pub(super) overtaken: BTreeMap<WorkloadId, Vec<ClaimRank>>,
+    /// Workloads that got the places that they had claimed.
+    pub(super) claimed: BTreeSet<WorkloadId>,
     /// Whether the present one is tried so.
     pub(super) overtakes: bool,
     /// The workload right before the present one that claims nodes.

@@ -189,7 +189,10 @@ impl Cycle<'_> {
         let Some(wl) = self.state.wl(e.id).filter(|_| self.nodes_reserved.remove(&e.id)) else { return };
         if let Some(nodes) = self.nodes.as_mut() {
             nodes.withdraw(&wl.obj.key);
-            self.claims.unsettle();
+            match self.dry_runs.claimed.remove(&e.id) {
+                true => self.claims_dropped(),
+                false => self.claims.unsettle(),
+            }
         }
     }
 }

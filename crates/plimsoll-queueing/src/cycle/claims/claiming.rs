@@ -143,6 +143,7 @@ impl Cycle<'_> {
         }
         self.claims.by_rank.remove(rank);
         self.claims.forget_claimant(e.id);
+        self.dry_runs.claimed.insert(e.id);
         let found = self.dry_runs.take(e.id);
         self.end_dry_runs(&found);
         self.reserve_found(e.id, &key, &[plan]);
