@@ -324,6 +324,36 @@ fn quota_is_given_for_the_spec_that_was_decided_on() {
 }
 
 #[test]
+fn a_workload_that_has_finished_is_given_nothing() {
+    let finished = |version: &str| {
+        let mut object = workload("u", version);
+        object["status"]["conditions"] =
+            json!([{"type": "Finished", "status": "True", "reason": "OutOfSync"}]);
+        object
+    };
+    let mut reserve = update();
+    reserve.admission = Some(Some(Box::default()));
+    let admitted = Condition { kind: cond::ADMITTED.into(), status: true, ..Condition::default() };
+    let admit = WorkloadUpdate { conditions: vec![admitted], ..update() };
+    let failed = |e: &Event| matches!(e, Event::Queueing(QueueEvent::WriteFailed { .. }));
+    for update in [reserve, admit] {
+        let action = || Action::Queueing(QueueAction::UpdateWorkload(Box::new(update.clone())));
+        // The watch shows it before the write, or after it.
+        let (log, outcome) = run(action(), Some(Arc::new(finished("4"))), []);
+        assert!(log.is_empty() && outcome.answers.iter().all(failed), "{log:?}");
+        let seen = Some(Arc::new(workload("u", "3")));
+        let (log, outcome) = run(action(), seen, [Err(status(409)), Ok(finished("4"))]);
+        assert_eq!(log, ["patch workloads/w/status", "get workloads/w"]);
+        assert!(outcome.answers.len() == 2 && outcome.answers.iter().all(failed));
+    }
+    // What only says something does.
+    let says = Condition { kind: cond::QUOTA_RESERVED.into(), ..Condition::default() };
+    let says = WorkloadUpdate { conditions: vec![says], ..update() };
+    let action = Action::Queueing(QueueAction::UpdateWorkload(Box::new(says)));
+    assert_eq!(run(action, Some(Arc::new(finished("4"))), [Ok(finished("5"))]).0.len(), 1);
+}
+
+#[test]
 fn a_conflicting_update_reads_the_workload_again() {
     let action = || Action::Queueing(QueueAction::UpdateWorkload(Box::new(update())));
     let seen = Some(Arc::new(workload("u", "3")));

@@ -50,6 +50,9 @@ fn write(update: WorkloadUpdate, object: &Value, left: u32, unsure: bool) -> Ste
     if crate::kueue::contradicts_admission(object, &update) {
         return give_up(&update, "the workload has been admitted by a write whose answer was lost");
     }
+    if crate::kueue::admits_finished(object, &update) {
+        return give_up(&update, "the workload has finished since its quota was decided");
+    }
     if crate::kueue::admits_unready(object, &update) {
         return give_up(&update, "an admission check is no longer ready");
     }

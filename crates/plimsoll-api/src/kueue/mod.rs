@@ -30,8 +30,8 @@ pub use preemption_config::preemption_config;
 pub use quota_loan::quota_loan;
 pub use quota_release::{QuotaRelease, QuotaReleaseStrategy};
 pub use status::{
-    admission, admits_unready, amount, cluster_queue_status, contradicts_admission, local_queue_status,
-    reserves_for_another_spec, workload_status_patch,
+    admission, admits_finished, admits_unready, amount, cluster_queue_status, contradicts_admission,
+    local_queue_status, reserves_for_another_spec, workload_status_patch,
 };
 
 #[cfg(test)]

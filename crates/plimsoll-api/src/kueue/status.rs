@@ -91,6 +91,14 @@ pub fn reserves_for_another_spec(object: &Value, update: &WorkloadUpdate) -> boo
         && reserved.is_some_and(|c| c.observed_generation > 0 && c.observed_generation < generation)
 }
 
+/// Whether the update gives quota to a workload, or admits it, that was finished since that was decided: its job needs it no longer.
+/// Such an update must fail: a slice that has finished would replace the one that its pods run in.
+pub fn admits_finished(object: &Value, update: &WorkloadUpdate) -> bool {
+    let admits = |c: &Condition| c.status && [cond::QUOTA_RESERVED, cond::ADMITTED].contains(&&*c.kind);
+    read::is_true(object, cond::FINISHED)
+        && (matches!(update.admission, Some(Some(_))) || update.conditions.iter().any(admits))
+}
+
 /// The merge patch for `status` that makes `update` happen to `object`, as it is now. Lists are whole, because a
 /// merge patch replaces them.
 pub fn workload_status_patch(object: &Value, update: &WorkloadUpdate) -> Value {
