@@ -113,7 +113,10 @@ async fn replicas_on_named_nodes_come_back_on_a_real_kube_apiserver() {
     api.create(PODS, &admitted).await.unwrap();
     runs(&api, "before").await;
     runs(&api, "admitted").await;
-    let given = list(&api, WORKLOADS).await;
+    let given = until("its workload says that they run", async || {
+        Some(list(&api, WORKLOADS).await).filter(|all| json::is_true(&all[0], "PodsReady"))
+    })
+    .await;
     // It waits for a node when the replicas die.
     let mut large = pod("large", &json!({}), 36000);
     large["spec"]["nodeSelector"] = json!({"size": "large"});
