@@ -18,7 +18,6 @@ use super::entry::Entry;
 use super::victim::Target;
 use crate::Queueing;
 use crate::ids::{ClusterQueueId, FlavorId, SchedulingHashId, WorkloadId};
-use crate::joint::NodeReservations;
 use crate::model::WorkloadKey;
 use crate::pending::{QueuePosition, Rank};
 use plimsoll_state::model::Pod;
@@ -46,13 +45,6 @@ pub(crate) struct NodeClaim {
     /// Whether it is where a plan made now would have it, as far as that does not depend on chance: no place was given up since
     /// that it could use.
     settled: bool,
-}
-
-impl NodeClaim {
-    /// Whether it is where a plan made now would have it.
-    fn is_current(&self, nodes: &dyn NodeReservations) -> bool {
-        self.settled && self.version == nodes.capacity_version() && self.nodes == nodes.node_version()
-    }
 }
 
 /// The claims of all workloads.

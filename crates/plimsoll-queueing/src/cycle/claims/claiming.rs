@@ -101,12 +101,17 @@ impl Cycle<'_> {
 
     /// Whether a workload that does not fit has claimed already what it would claim now. Then no claim after it is planned anew.
     fn keeps_claim(&self, e: &Entry, rank: &ClaimRank, wanted: &Wanted) -> bool {
-        let (Some(nodes), Some(claim)) = (self.nodes.as_ref(), self.claims.by_rank.get(rank)) else {
-            return false;
-        };
-        claim.is_current(&**nodes)
-            && claim.flavors == wanted.flavors
-            && (wanted.has_places() || claim.pods == self.pods_on(e.id, wanted.admission(), &Vec::new()))
+        let claim = self.claims.by_rank.get(rank).filter(|_| self.is_current(rank));
+        claim.is_some_and(|claim| {
+            claim.flavors == wanted.flavors
+                && (wanted.has_places() || claim.pods == self.pods_on(e.id, wanted.admission(), &Vec::new()))
+        })
+    }
+
+    /// Whether there is a claim of this rank, and it is where a plan made now would have it.
+    fn is_current(&self, rank: &ClaimRank) -> bool {
+        let (Some(nodes), Some(claim)) = (&self.nodes, self.claims.by_rank.get(rank)) else { return false };
+        claim.settled && claim.version == nodes.capacity_version() && claim.nodes == nodes.node_version()
     }
 
     /// Reserves the places that a workload of this rank has claimed, if these are for the pods that it is to be admitted with and all
@@ -114,23 +119,17 @@ impl Cycle<'_> {
     /// again if so.
     pub(in crate::cycle) fn reserve_claimed(&mut self, e: &Entry, rank: &ClaimRank) -> bool {
         let (Some(a), Some(wl)) = (&e.assignment, self.state.wl(e.id)) else { return false };
-        let admission = self.state.admission_of(e.cq, a);
-        let (Some(nodes), Some(claim)) = (self.nodes.as_mut(), self.claims.by_rank.get_mut(rank)) else {
-            return false;
-        };
-        if a.replaced.is_some()
+        if !self.is_current(rank)
+            || a.replaced.is_some()
             || self.dry_runs.overtaken.contains_key(&e.id)
-            || self.state.quota_alone(e.cq, wl, &admission).is_some()
-            || !claim.is_current(&**nodes)
+            || self.state.quota_alone(e.cq, wl, &self.state.admission_of(e.cq, a)).is_some()
         {
             return false;
         }
-        let (key, mut pods) = (wl.obj.key.clone(), Vec::new());
-        for assigned in &admission.assignments {
-            if let Some(podset) = wl.obj.pod_sets.iter().find(|p| p.name == assigned.name) {
-                self.state.expected_pods(&key, podset, assigned, &mut pods);
-            }
-        }
+        let (key, (_, pods)) = (wl.obj.key.clone(), self.claim_of_assignment(e));
+        let (Some(nodes), Some(claim)) = (self.nodes.as_mut(), self.claims.by_rank.get_mut(rank)) else {
+            return false;
+        };
         if claim.pods != pods {
             return false;
         }
