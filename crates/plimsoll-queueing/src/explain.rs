@@ -69,7 +69,10 @@ impl Queueing {
         let stopped = pending
             .stopped(wl.scheduling_hash())
             .filter(|_| pending.position(id) == Some(QueuePosition::Inadmissible));
-        let Some((reason, message)) = stopped else { return };
+        let Some((reason, message)) = stopped else {
+            // It is in turn, or not known yet to wait again.
+            return self.cq_mut(cq).pending.tell_again(id);
+        };
         let next = PendingReason { reason, message: message.to_string(), requests: self.requests_of(wl) };
         if let Some(wl) = self.wl_mut(id) {
             wl.explanation.next = Some(Box::new(next));

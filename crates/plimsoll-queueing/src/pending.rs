@@ -28,8 +28,15 @@ pub(crate) struct Rank {
     pub(crate) id: WorkloadId,
 }
 
-/// How much is missing of each column that doesn't fit.
-pub(crate) type Shortage = Vec<(FlavorResource, Amount)>;
+/// What is missing, if the quota tree alone says that.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shortage {
+    /// How much of each column that doesn't fit.
+    pub(crate) columns: Vec<(FlavorResource, Amount)>,
+    /// How often nodes had changed, where it needs places in a topology: whether there would be some without other workloads is
+    /// part of the reason why it waits.
+    pub(crate) nodes: u64,
+}
 
 type BucketKey = (SchedulingHashId, LocalQueueId);
 
@@ -42,8 +49,8 @@ fn buckets_of(hash: SchedulingHashId) -> RangeInclusive<BucketKey> {
 struct Bucket {
     active: BTreeSet<Rank>,
     inadmissible: BTreeSet<Rank>,
-    /// Whether a workload came since all of its scheduling hash were made inadmissible last.
-    news: bool,
+    /// Those that came since all of the scheduling hash were made inadmissible last: they don't know why.
+    news: BTreeSet<WorkloadId>,
 }
 
 /// Moves all workloads of `from` into `to`, one by one those of the smaller set: mostly one is empty or holds the head alone.
@@ -141,7 +148,7 @@ impl Pending {
         let key = (scheduling_hash, lq);
         self.positions.insert(rank.id, (rank.clone(), key));
         let bucket = self.buckets.entry(key).or_default();
-        bucket.news = true;
+        bucket.news.insert(rank.id);
         let first = bucket.active.first().cloned();
         bucket.active.insert(rank.clone());
         if first.as_ref().is_none_or(|f| rank < *f) {
@@ -178,6 +185,7 @@ impl Pending {
         }
         let Some((rank, key)) = self.positions.remove(&id) else { return false };
         let Some(bucket) = self.buckets.get_mut(&key) else { return false };
+        bucket.news.remove(&rank.id);
         if bucket.active.remove(&rank) {
             if self.heads.remove(&(rank, key))
                 && let Some(next) = bucket.active.first()
@@ -215,7 +223,8 @@ impl Pending {
         !self.heads.is_empty()
     }
 
-    /// Makes all workloads of a scheduling hash inadmissible and remembers why (Kueue `handleInadmissibleHash`).
+    /// Makes all workloads of a scheduling hash inadmissible and remembers why (Kueue `handleInadmissibleHash`). Gives those that may not
+    /// know that yet, in order of ids: all of them if the reason is another one than before, else those that have come since.
     pub(crate) fn handle_inadmissible_hash(
         &mut self,
         scheduling_hash: SchedulingHashId,
@@ -224,17 +233,31 @@ impl Pending {
         shortage: Option<Shortage>,
     ) -> Vec<WorkloadId> {
         let stopped = Stopped { reason, message: Arc::from(message), shortage, holds: true };
-        self.stopped.insert(scheduling_hash, stopped);
+        let before = self.stopped.insert(scheduling_hash, stopped);
+        let all = before.is_none_or(|before| before.reason != reason);
         let mut moved = Vec::new();
         for (key, bucket) in self.buckets.range_mut(buckets_of(scheduling_hash)) {
             if let Some(first) = bucket.active.first() {
                 self.heads.remove(&(first.clone(), *key));
             }
-            moved.extend(bucket.active.iter().map(|r| r.id));
+            moved.extend(std::mem::take(&mut bucket.news));
+            if all {
+                moved.extend(bucket.active.iter().map(|r| r.id));
+            }
             pour(&mut bucket.active, &mut bucket.inadmissible);
-            bucket.news = false;
         }
+        moved.sort_unstable();
+        moved.dedup();
         moved
+    }
+
+    /// Counts a workload that waits among those that have come, as it still has to be told why.
+    pub(crate) fn tell_again(&mut self, id: WorkloadId) {
+        if let Some((_, key)) = self.positions.get(&id)
+            && let Some(bucket) = self.buckets.get_mut(key)
+        {
+            bucket.news.insert(id);
+        }
     }
 
     /// Whether the same is missing for a scheduling hash as before quota became free, so that the reason is the same, too. Not
@@ -246,7 +269,7 @@ impl Pending {
     ) -> bool {
         let same = |s: &Stopped| s.shortage.as_ref() == Some(shortage);
         self.stopped.get(&scheduling_hash).is_some_and(same)
-            && !self.buckets.range(buckets_of(scheduling_hash)).any(|(_, b)| b.news)
+            && !self.buckets.range(buckets_of(scheduling_hash)).any(|(_, b)| !b.news.is_empty())
     }
 
     /// [`Pending::handle_inadmissible_hash`] for the reason of before.
@@ -311,6 +334,10 @@ impl Pending {
         heads == self.heads
             && self.buckets.values().map(|b| b.active.len() + b.inadmissible.len()).sum::<usize>()
                 == self.positions.len()
+            && self.buckets.iter().all(|(key, b)| {
+                let here = |id| self.positions.get(id).is_some_and(|(_, k)| k == key);
+                b.news.iter().all(here)
+            })
             && self.positions.values().all(|(r, k)| {
                 self.buckets.get(k).is_some_and(|b| b.active.contains(r) != b.inadmissible.contains(r))
             })

@@ -11,8 +11,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::outside::{Outside, cluster_queue, workload};
 use crate::testing::{self as engine, Engine};
-use plimsoll_state::time::Duration;
-use plimsoll_state::time::Time;
+use plimsoll_state::ObjectEvent;
+use plimsoll_state::model::Node;
+use plimsoll_state::time::{Duration, Time};
 
 /// `withinClusterQueue` by number.
 const WITHIN: [PreemptionPolicy; 3] =
@@ -53,6 +54,8 @@ enum Op {
     Create(usize, i32, i64),
     Finish(usize),
     Delete(usize),
+    /// A node with other capacity; without a topology nobody looks at it.
+    Node(usize, i64),
 }
 
 fn any_op() -> impl Strategy<Value = Op> {
@@ -60,6 +63,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         4 => (any::<usize>(), -2..3i32, 1..7i64).prop_map(|(q, p, a)| Op::Create(q, p, a * 1000)),
         1 => any::<usize>().prop_map(Op::Finish),
         1 => any::<usize>().prop_map(Op::Delete),
+        1 => (0..6usize, 0..5i64).prop_map(|(i, cpus)| Op::Node(i, cpus * 1000)),
     ]
 }
 
@@ -74,6 +78,8 @@ struct Trees {
     preemptions: usize,
     /// Whether every cohort is a tree of its own.
     apart: bool,
+    /// Whether the flavor has a topology, from which workloads of several pods want places.
+    places: bool,
     /// Whether the outside answers only when the engine has nothing left to do.
     patient: bool,
     /// Writes that the outside answers in one step; explanations are answered at once.
@@ -93,6 +99,7 @@ impl Trees {
             made: 0,
             preemptions: 0,
             apart: false,
+            places: false,
             patient: false,
             at_once: usize::MAX,
             decisions: Vec::new(),
@@ -116,11 +123,15 @@ impl Trees {
     }
 
     fn setup(&self) -> Vec<Event> {
-        let flavor = ResourceFlavor { name: "f".into(), ..Default::default() };
+        let topology = if self.places { "t".into() } else { String::new() };
+        let flavor = ResourceFlavor { name: "f".into(), topology, ..Default::default() };
         let mut events = vec![
             Event::NamespaceUpsert("n".into(), StringMap::new()),
             Event::ResourceFlavorUpsert(Box::new(flavor)),
         ];
+        let levels = vec!["rack".into(), "kubernetes.io/hostname".into()];
+        let topology = Topology { name: "t".into(), levels };
+        events.extend(self.places.then(|| Event::TopologyUpsert(Box::new(topology))));
         let groups = |s: &Spec, limits: bool| {
             let mut q = cluster_queue("x", "", s.nominal, s.borrowing.filter(|_| limits), false);
             q.resource_groups[0].flavors[0].resources[0].lending_limit = s.lending.filter(|_| limits);
@@ -267,8 +278,27 @@ impl Trees {
                 self.outside.workloads.retain(|w| w.key != key);
                 Event::WorkloadDelete(key)
             }
+            Op::Node(i, cpus) => return self.change_node(i, cpus),
         };
         self.step(vec![event]);
+    }
+
+    /// A node of the topology, three in a rack, with so many thousandths of CPUs; 0: it goes.
+    fn change_node(&mut self, i: usize, cpus: i64) {
+        let name = format!("node-{i}");
+        let event = if cpus == 0 {
+            ObjectEvent::NodeDelete(name)
+        } else {
+            let labels = [("rack", format!("rack-{}", i / 3)), ("kubernetes.io/hostname", name.clone())];
+            let mut node = Node { uid: name.clone(), name, ready: true, ..Node::default() };
+            node.labels.extend(labels.map(|(key, value)| (key.to_owned(), value)));
+            node.allocatable.extend([("cpu".to_owned(), cpus), ("pods".to_owned(), 10)]);
+            ObjectEvent::NodeUpsert(Box::new(node))
+        };
+        if let Some(queueing) = self.engine.queueing_mut().filter(|_| self.places) {
+            queueing.handle_object(self.now, &event);
+            self.step(Vec::new());
+        }
     }
 
     /// What a ClusterQueue's workloads hold, by the objects.
@@ -320,8 +350,21 @@ impl Trees {
     }
 
     fn create(&mut self, queue: usize, priority: i32, amount: i64, creation: Time) -> Event {
-        let mut w = workload(self.made, queue, priority, amount);
+        let mut w = workload(self.made, queue, priority, if self.places { 1000 } else { amount });
         w.creation = creation;
+        if self.places {
+            let rack = |wanted: bool| wanted.then(|| "rack".to_owned());
+            let topology = TopologyRequest {
+                required: rack(self.made.is_multiple_of(3)),
+                preferred: rack(self.made % 3 == 1),
+                unconstrained: self.made % 3 == 2,
+                ..TopologyRequest::default()
+            };
+            let mut pod_sets = w.pod_sets.to_vec();
+            pod_sets[0].count = i32::try_from(amount / 1000).expect("a few");
+            pod_sets[0].topology = Some(topology);
+            w.pod_sets = pod_sets.into();
+        }
         self.outside.workloads.push(w.clone());
         Event::WorkloadUpsert(Box::new(w))
     }
@@ -379,7 +422,7 @@ proptest! {
         cohorts in proptest::collection::vec(any_spec(), 1..4),
         queues in proptest::collection::vec(any_spec(), 1..8),
         (simple, apart, fair) in (0..4u8, any::<bool>(), 0..5u8),
-        at_once in 1..4usize,
+        (places, at_once) in (any::<bool>(), 1..4usize),
         ops in proptest::collection::vec(any_op(), 1..40),
     ) {
         let mut queues = queues;
@@ -389,9 +432,10 @@ proptest! {
         }
         let run = |all: bool| {
             let mut trees = Trees::new(&cohorts, &queues, fair == 0);
-            (trees.apart, trees.at_once) = (apart, at_once);
+            (trees.apart, trees.at_once, trees.places) = (apart, at_once, places);
             let events = trees.setup();
             trees.step(events);
+            (0..6).for_each(|i| trees.change_node(i, 3000));
             if let Some(q) = trees.engine.queueing_mut() {
                 (q.looks_everywhere, q.nominates_all) = (all, all);
             }

@@ -247,7 +247,7 @@ impl Queueing {
     pub(crate) fn requeue_inadmissible_workloads(&mut self, now: Time) {
         self.requeue_respecified(now);
         let places = self.queues_awaiting_topology_capacity();
-        self.dirty.inadmissible.extend(places);
+        self.dirty.freed.extend(places);
         if self.dirty.inadmissible.is_empty() && self.dirty.freed.is_empty() {
             return;
         }

@@ -84,20 +84,21 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Places once all workloads have left.
-    pub(crate) fn places_when_empty(&mut self, id: WorkloadId, requests: &TasRequests) -> Places {
-        let find = |s: &Self| s.tas_view().find_places(id, requests, true, &PlaceLimits::default());
+    /// Places in the present state of the simulation, or once all workloads have left (`empty`).
+    pub(crate) fn places(&mut self, id: WorkloadId, requests: &TasRequests, empty: bool) -> Places {
+        let find = |s: &Self| s.tas_view().find_places(id, requests, empty, &PlaceLimits::default());
         // A search for balanced places may end before its time.
-        let written = |w: &&WorkloadInfo| w.is_placed_as_written() && !self.config.gates.tas_balanced;
-        let Some(like) = self.wl(id).filter(written).map(WorkloadInfo::scheduling_hash) else {
+        let known = |w: &&WorkloadInfo| w.is_placed_as_written() && !self.config.gates.tas_balanced;
+        let like = self.wl(id).filter(known).filter(|_| empty || !self.tas.is_simulated());
+        let Some(like) = like.map(WorkloadInfo::scheduling_hash) else {
             return find(self);
         };
-        if let Some(known) = self.tas.known_when_empty(like, requests) {
-            debug_assert_eq!(*known, find(self), "places that are known for an empty cluster");
+        if let Some(known) = self.tas.known_places(like, requests, empty) {
+            debug_assert_eq!(*known, find(self), "places that are known");
             return known.clone();
         }
         let places = find(self);
-        self.state.tas.keep_when_empty(like, requests, &places);
+        self.state.tas.keep_places(like, requests, &places, empty);
         places
     }
 

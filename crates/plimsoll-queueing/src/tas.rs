@@ -13,6 +13,7 @@ mod charges;
 mod counted_tests;
 mod health;
 mod host_ports;
+mod known;
 #[cfg(test)]
 mod library_tests;
 mod limits;
@@ -26,7 +27,6 @@ pub(crate) mod slice;
 mod tests;
 mod to_come;
 mod tree;
-mod when_empty;
 
 use std::collections::BTreeMap;
 
@@ -34,11 +34,11 @@ pub(crate) use charges::Charges;
 use charges::PlaceCharge;
 pub(crate) use health::Health;
 use host_ports::{HostPorts, PortChange};
+use known::KnownPlaces;
 pub(crate) use limits::PlaceLimits;
 pub(crate) use place::CountedLeaves;
 pub(crate) use request::{MULTI_KUEUE, Places, TasRequests, TasView, is_explicit, set_places};
 use tree::{FlavorTree, Leaf, is_same_place};
-use when_empty::WhenEmpty;
 
 use super::ids::{ClusterQueueId, FlavorId, Ids, Map, ResourceId};
 use crate::Queueing;
@@ -100,7 +100,7 @@ pub(crate) struct Tas {
     /// How often they changed.
     changes: u64,
     stale: bool,
-    when_empty: WhenEmpty,
+    known: KnownPlaces,
     /// Capacity may have become free since inadmissible workloads were last requeued for that.
     pub(crate) freed: bool,
     slots: Map<SlotKey, u32>,
@@ -109,6 +109,8 @@ pub(crate) struct Tas {
     /// Slots that changed since changes were last made final, in order, and how often they were forgotten.
     usage_changed: Vec<u32>,
     usage_forgotten: u64,
+    /// How often changes of what workloads hold were made final.
+    usage_changes: u64,
     pub(crate) health: Health,
 }
 
@@ -126,8 +128,19 @@ impl Tas {
         }
     }
 
+    /// How often nodes, and pods and ports that are not managed here, have changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Whether what workloads hold has changes that are not final.
+    pub(crate) fn is_simulated(&self) -> bool {
+        !self.log.is_empty()
+    }
+
     /// Makes all changes so far final.
     pub(crate) fn commit(&mut self) {
+        self.usage_changes += u64::from(self.is_simulated());
         self.log.clear();
         self.usage_changed.clear();
         self.usage_forgotten += 1;

@@ -4,7 +4,7 @@ use super::assign::{Assignment, Mode, why};
 use super::victim::Target;
 use crate::ids::{ClusterQueueId, WorkloadId};
 use crate::simulate::Simulation;
-use crate::tas::{PlaceLimits, is_explicit, set_places};
+use crate::tas::{is_explicit, set_places};
 
 impl Simulation<'_> {
     /// Finds places for an assignment that fits by quota; one that doesn't find any now may still preempt,
@@ -13,7 +13,7 @@ impl Simulation<'_> {
         let has_quota = a.mode() == Mode::Fit;
         let requests = self.tas_view().collect_requests(id, cq, a);
         if a.mode() == Mode::Fit {
-            match self.tas_view().find_places(id, &requests, false, &PlaceLimits::default()) {
+            match self.places(id, &requests, false) {
                 Ok(places) => set_places(a, places),
                 Err((index, _, text)) => {
                     a.add_reason(index, text);
@@ -26,7 +26,7 @@ impl Simulation<'_> {
         {
             return;
         }
-        match self.places_when_empty(id, &requests) {
+        match self.places(id, &requests, true) {
             Ok(_) => {
                 requests.iter().for_each(|r| a.set_pod_set_mode(r.index, Mode::Preempt));
                 a.lacks_places = has_quota;
@@ -57,11 +57,11 @@ impl Simulation<'_> {
         }
         let requests = self.tas_view().collect_requests(id, cq, a);
         let places = if targets.is_empty() {
-            self.places_when_empty(id, &requests)
+            self.places(id, &requests, true)
         } else {
             let mark = self.mark();
             targets.iter().for_each(|t| self.simulate_usage_removal(t.id));
-            let places = self.tas_view().find_places(id, &requests, false, &PlaceLimits::default());
+            let places = self.places(id, &requests, false);
             self.rollback(mark);
             places
         };

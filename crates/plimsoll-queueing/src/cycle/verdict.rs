@@ -3,7 +3,8 @@
 //! When a workload ends, one head of every ClusterQueue of its cohort is looked at again, and most find that nothing
 //! changed for them. For workloads with one podset and one flavor in a flat cohort, whether they fit is a comparison per
 //! resource, and often it is clear that preemption can't help: then the verdict is that of the nomination, and the head
-//! stays where it is without one. Whatever is not as simple is nominated.
+//! stays where it is without one. Whether there are places in a topology for one that fits a nomination says; one that lacks
+//! quota waits for the same reason as long as no node has changed. Whatever is not as simple is nominated.
 
 use super::entry::Entry;
 use super::plan::StillInadmissible;
@@ -12,10 +13,11 @@ use crate::Queueing;
 use crate::amount::Amount;
 use crate::cycle::assign::{LastAssignment, matches_labels};
 use crate::ids::{ClusterQueueId, FlavorResource, LocalQueueId, SchedulingHashId, WorkloadId};
-use crate::model::{PreemptionPolicy, QueueingStrategy};
+use crate::model::{PreemptionPolicy, QueueingStrategy, TopologyRequest};
 use crate::pending::Shortage;
 use crate::rules::Rules;
 use crate::state::WorkloadInfo;
+use crate::tas::is_explicit;
 use crate::tree::NodeId;
 
 /// What a nomination would find.
@@ -37,7 +39,7 @@ impl Cycle<'_> {
             && state.config.fair_sharing.is_none()
             && state.config.wait_for_pods_ready.is_none()
             && state.config.gates.equivalence_hashing
-            && state.objects.topologies.is_empty();
+            && (state.config.gates.topology || state.objects.topologies.is_empty());
         for &cq in queues {
             let queue = state.cq(cq);
             if !queue.is_active() || !queue.pending.has_head() {
@@ -94,21 +96,28 @@ impl Queueing {
         let id = queue.pending.head().filter(|&id| queue.pending.sticky != Some(id))?;
         let wl = self.wl(id).filter(|w| self.is_simple_workload(cq, w))?;
         let wanted = self.columns_wanted(cq, wl)?;
-        let (mut borrowing, mut shortage, mut unreclaimable) = (0, Shortage::new(), Vec::new());
+        let placed = self.is_placed(cq, wl);
+        let (mut borrowing, mut shortage, mut unreclaimable) = (0, Shortage::default(), Vec::new());
         for &(fr, amount) in &wanted {
             let available = self.tree.available(node, fr);
             if amount <= available {
                 borrowing = borrowing.max(self.tree.borrow_level(node, fr, amount).0);
                 continue;
             }
-            shortage.push((fr, amount.sub(available)));
+            shortage.columns.push((fr, amount.sub(available)));
             // In a flat cohort a preemptor that would borrow takes from other ClusterQueues only if it may preempt while
             // borrowing, and whatever it takes leaves the usage of its own as it is.
             if self.tree.borrowing_with(node, fr, amount) {
                 unreclaimable.push(fr);
             }
         }
-        if shortage.is_empty() {
+        if placed {
+            // Where it has no quota, places are wanted of others in all columns.
+            if unreclaimable.len() < wanted.len() {
+                return None;
+            }
+            shortage.nodes = self.tas.changes();
+        } else if shortage.columns.is_empty() {
             return Some((id, Verdict::Fits(borrowing)));
         }
         let priority = wl.obj.effective_priority();
@@ -163,12 +172,17 @@ impl Queueing {
             && wl.obj.status.admission_checks.is_empty()
             && !wl.rounds.again()
             && pod_set.min_count.is_none()
-            && pod_set.topology.is_none()
+            && pod_set.topology.as_ref().is_none_or(TopologyRequest::is_explicit)
             && !wl.last_assignment().is_some_and(LastAssignment::has_more)
             && self.namespace_matches(cq, &wl.obj.key.namespace)
     }
 
-    /// What the only podset asks for, by column of the only flavor; `None` where that is not all there is to it.
+    /// Whether the only podset gets places in a topology.
+    fn is_placed(&self, cq: ClusterQueueId, wl: &WorkloadInfo) -> bool {
+        wl.obj.pod_sets.iter().any(is_explicit) || self.is_topology_only(cq)
+    }
+
+    /// What the only podset asks for, by column of the only flavor; `None` where that is not all there is to it, but for places.
     fn columns_wanted(&self, cq: ClusterQueueId, wl: &WorkloadInfo) -> Option<Vec<(FlavorResource, Amount)>> {
         let rules = &self.cq(cq).rules;
         let (group, flavor) = only_flavor(rules)?;
@@ -176,7 +190,7 @@ impl Queueing {
         let [total] = wl.total_requests() else { return None };
         let pod_set = wl.obj.pod_sets.first()?;
         if !spec.node_taints.is_empty()
-            || !spec.topology.is_empty()
+            || spec.topology.is_empty() == self.is_placed(cq, wl)
             || !matches_labels(&pod_set.spec, &spec.node_labels)
             || self.shut_flavor_text(flavor).is_some()
             || self.ids.find_resource("pods").is_some_and(|pods| group.covered.contains(&pods))
