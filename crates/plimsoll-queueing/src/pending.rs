@@ -405,6 +405,25 @@ mod tests {
     }
 
     #[test]
+    fn each_workload_is_told_once_why_its_hash_waits() {
+        let mut p = Pending::default();
+        (1..=3).for_each(|id| p.activate(rank(id, 0), h(7), l(id % 2)));
+        let told = |p: &mut Pending, reason| p.handle_inadmissible_hash(h(7), reason, "too small", None);
+        let again = |p: &mut Pending| p.requeue_inadmissible(false, |_| true);
+        assert_eq!(told(&mut p, "NoFit"), [w(1), w(2), w(3)]);
+        assert!(again(&mut p));
+        p.activate(rank(4, 9), h(7), l(0));
+        assert_eq!(told(&mut p, "NoFit"), [w(4)], "the others know");
+        p.tell_again(w(2));
+        assert!(p.check() && !p.is_inadmissible_again(h(7), &Shortage::default()));
+        assert!(again(&mut p));
+        assert_eq!(told(&mut p, "NoFit"), [w(2)]);
+        assert!(again(&mut p));
+        assert_eq!(told(&mut p, "Other"), [w(1), w(2), w(3), w(4)], "for another reason");
+        assert!(p.remove(w(4)) && p.check());
+    }
+
+    #[test]
     fn sticky_and_usage_come_before_rank() {
         let mut p = Pending::default();
         p.activate(rank(1, 5), h(1), l(0));
