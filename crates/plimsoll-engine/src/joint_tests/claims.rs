@@ -275,3 +275,23 @@ proptest! {
         }
     }
 }
+
+/// A claim that has moved to another flavor keeps places of the former one until there are others. Those are not reserved for the gang.
+#[test]
+fn a_gang_gets_no_nodes_that_it_claimed_in_another_flavor() {
+    let queue = cluster_queue("c", &[("g", 100), ("h", 100)]);
+    let mut w = Fixture::with_queues(true, Config { overtaking: 0, ..Config::default() }, &[queue]);
+    for (name, flavor) in [("g1", "g"), ("g2", "g"), ("h1", "h"), ("h2", "h")] {
+        w.node_of(name, 4, flavor);
+    }
+    (0..4).for_each(|i| w.submit(&format!("full-{i}"), 1, 4));
+    w.submit("first", 2, 4);
+    // The first one has claimed the nodes of `g`, so this one claims those of `h`.
+    w.submit("gang", 2, 4);
+    w.finish("first");
+    (0..4).for_each(|i| w.end(&format!("full-{i}")));
+    w.run();
+    assert_eq!(w.flavors("gang"), ["g"]);
+    let (reserved, _, message) = super::quota_alone::nodes(&w, "gang");
+    assert!(reserved && message == "main: [g1,g2]", "{message}");
+}

@@ -45,9 +45,6 @@ pub(crate) struct NodeClaim {
     /// Whether it is where a plan made now would have it, as far as that does not depend on chance: no place was given up since
     /// that it could use.
     settled: bool,
-    /// Whether some places are those of a claim before for pods with other flavors: they keep others from what becomes free there, but
-    /// are no places for its pods.
-    mixed: bool,
 }
 
 /// The claims of all workloads.
@@ -289,7 +286,6 @@ impl Cycle<'_> {
         let changed = std::mem::replace(&mut claim.nodes, nodes.node_version()) != claim.nodes;
         if changed {
             nodes.end(claim.plan);
-            claim.mixed = false;
         }
         match nodes.plan(self.now, &key, &claim.pods, (!changed).then_some(claim.plan)) {
             Some(plan) => {

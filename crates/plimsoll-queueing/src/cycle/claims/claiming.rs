@@ -62,10 +62,8 @@ impl Cycle<'_> {
             let (known, current) = (own.is_some(), nodes.node_version());
             let (since, victims) =
                 own.as_ref().map_or((self.now, Vec::new()), |c| (c.since, c.victims.clone()));
-            let mut mixed = None;
             let before = own.map(|own| {
                 let same = own.nodes == current;
-                mixed = same.then(|| (own.mixed, own.pods.clone()));
                 if !same {
                     nodes.end(own.plan);
                 }
@@ -82,7 +80,6 @@ impl Cycle<'_> {
             let Some(nodes) = self.nodes.as_mut() else { return };
             let (version, on, flavors) = (nodes.capacity_version(), nodes.planned_on(plan), wanted.flavors);
             let (cq, scheduling_hash, nodes, settled) = (e.cq, hash, current, true);
-            let mixed = mixed.is_some_and(|(was, before)| was || before != pods);
             let claim = NodeClaim {
                 cq,
                 scheduling_hash,
@@ -95,7 +92,6 @@ impl Cycle<'_> {
                 version,
                 nodes,
                 settled,
-                mixed,
             };
             self.insert_claim(&rank, claim, known);
             return;
@@ -124,7 +120,6 @@ impl Cycle<'_> {
     pub(in crate::cycle) fn reserve_claimed(&mut self, e: &Entry, rank: &ClaimRank) -> bool {
         let (Some(a), Some(wl)) = (&e.assignment, self.state.wl(e.id)) else { return false };
         if !self.is_current(rank)
-            || self.claims.by_rank.get(rank).is_some_and(|claim| claim.mixed)
             || a.replaced.is_some()
             || self.dry_runs.overtaken.contains_key(&e.id)
             || self.state.quota_alone(e.cq, wl, &self.state.admission_of(e.cq, a)).is_some()
@@ -187,7 +182,7 @@ impl Cycle<'_> {
         let uid = |t: &Target| Some((Arc::clone(self.state.wl(t.id)?.uid()), *t));
         let (cq, victims) = (e.cq, e.targets.iter().filter_map(uid).collect());
         // Victims are chosen for the places that it has.
-        let (plan, settled, mixed) = (run, false, false);
+        let (plan, settled) = (run, false);
         let claim = NodeClaim {
             cq,
             scheduling_hash,
@@ -200,7 +195,6 @@ impl Cycle<'_> {
             version,
             nodes,
             settled,
-            mixed,
         };
         self.insert_claim(&rank, claim, known);
         true
