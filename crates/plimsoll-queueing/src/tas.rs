@@ -42,6 +42,7 @@ use tree::{FlavorTree, Leaf, is_same_place};
 
 use super::ids::{ClusterQueueId, FlavorId, Ids, Map, ResourceId};
 use crate::Queueing;
+use crate::model::PodSet;
 use plimsoll_state::cast::index32;
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 use plimsoll_state::model::{Node, Pod, Resources};
@@ -457,6 +458,11 @@ impl Queueing {
     /// Whether a flavor has a topology tree.
     pub(crate) fn is_topology_flavor(&self, _cq: ClusterQueueId, flavor: FlavorId) -> bool {
         self.tas.trees.contains_key(&flavor)
+    }
+
+    /// Whether a podset gets places in a topology.
+    pub(crate) fn wants_topology(&self, ps: &PodSet, cq: ClusterQueueId) -> bool {
+        is_explicit(ps) || self.is_topology_only(cq)
     }
 
     /// Whether a ClusterQueue has no flavor without a topology.

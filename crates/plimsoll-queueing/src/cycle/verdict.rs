@@ -17,7 +17,6 @@ use crate::model::{PreemptionPolicy, QueueingStrategy, TopologyRequest};
 use crate::pending::Shortage;
 use crate::rules::Rules;
 use crate::state::WorkloadInfo;
-use crate::tas::is_explicit;
 use crate::tree::NodeId;
 
 /// What a nomination would find.
@@ -179,7 +178,7 @@ impl Queueing {
 
     /// Whether the only podset gets places in a topology.
     fn is_placed(&self, cq: ClusterQueueId, wl: &WorkloadInfo) -> bool {
-        wl.obj.pod_sets.iter().any(is_explicit) || self.is_topology_only(cq)
+        wl.obj.pod_sets.iter().any(|ps| self.wants_topology(ps, cq))
     }
 
     /// What the only podset asks for, by column of the only flavor; `None` where that is not all there is to it, but for places.

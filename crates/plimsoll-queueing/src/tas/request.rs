@@ -86,7 +86,7 @@ impl<'a> TasView<'a> {
     }
 
     fn wants_topology(&self, ps: &PodSet, cq: ClusterQueueId) -> bool {
-        is_explicit(ps) || self.state.is_topology_only(cq)
+        self.state.wants_topology(ps, cq)
     }
 
     /// Whether a topology names the nodes of a podset with these flavors.
