@@ -17,6 +17,7 @@ mod known;
 #[cfg(test)]
 mod library_tests;
 mod limits;
+mod non_tas;
 mod place;
 #[cfg(test)]
 mod properties;
@@ -36,6 +37,7 @@ pub(crate) use health::Health;
 use host_ports::{HostPorts, PortChange};
 use known::KnownPlaces;
 pub(crate) use limits::PlaceLimits;
+use non_tas::NonTasUsage;
 pub(crate) use place::CountedLeaves;
 pub(crate) use request::{MULTI_KUEUE, Places, TasRequests, TasView, is_explicit, set_places};
 use tree::{FlavorTree, Leaf, is_same_place};
@@ -46,7 +48,6 @@ use crate::model::PodSet;
 use plimsoll_state::cast::index32;
 use plimsoll_state::model::requests::{PodResourcesOptions, pod_requests};
 use plimsoll_state::model::{Node, Pod, Resources};
-use plimsoll_state::parted::PartedMap;
 use plimsoll_state::{ObjectEvent, Time};
 
 /// How many changes of what workloads hold are remembered.
@@ -80,21 +81,11 @@ pub(crate) fn add_times(to: &mut Amounts, more: &[(ResourceId, i64)], times: i64
 /// later within a cycle counts for its own flavor, even on a node.
 type SlotKey = (Option<FlavorId>, String);
 
-/// A pod that runs somewhere and is not managed here.
-#[derive(Debug)]
-struct NonTasUsage {
-    uid: String,
-    node: String,
-    usage: Amounts,
-}
-
 /// Nodes, non-TAS pods, trees, and what workloads hold.
 #[derive(Debug, Default)]
 pub(crate) struct Tas {
     nodes: BTreeMap<String, Box<Node>>,
-    pods: BTreeMap<(String, String), NonTasUsage>,
-    by_uid: PartedMap<String, (String, String)>,
-    non_tas_usage: BTreeMap<String, Amounts>,
+    non_tas_usage: NonTasUsage,
     /// With the gate `SchedulerLibraryIntegration`.
     ports: HostPorts,
     trees: BTreeMap<FlavorId, FlavorTree>,
@@ -203,14 +194,14 @@ impl Tas {
     /// What is free on a node but for workloads managed here.
     fn free_capacity_of(&self, node: &Node, ids: &mut Ids) -> Amounts {
         let mut free_capacity = amounts(ids, &node.allocatable);
-        if let Some(used) = self.non_tas_usage.get(&node.name) {
+        if let Some(used) = self.non_tas_usage.on(&node.name) {
             add_times(&mut free_capacity, used, -1);
         }
         free_capacity
     }
 
     /// Adds to the free capacity of a node in all trees that have it.
-    fn change_free_capacity(&mut self, name: &str, change: &Amounts, times: i64) {
+    fn change_free_capacity(&mut self, name: &str, change: &[(ResourceId, i64)], times: i64) {
         let Some(node) = self.nodes.get(name) else { return };
         self.changes += 1;
         for tree in self.trees.values_mut() {
@@ -262,12 +253,8 @@ impl Tas {
     }
 
     /// Forgets a pod; whether that freed anything.
-    fn pod_gone(&mut self, key: &(String, String)) -> bool {
-        let Some(old) = self.pods.remove(key) else { return false };
-        self.by_uid.remove(&old.uid);
-        if let Some(sum) = self.non_tas_usage.get_mut(&old.node) {
-            add_times(sum, &old.usage, -1);
-        }
+    fn pod_gone(&mut self, uid: &str) -> bool {
+        let Some(old) = self.non_tas_usage.remove(uid) else { return false };
         if !self.stale {
             self.change_free_capacity(&old.node, &old.usage, 1);
         }
@@ -280,23 +267,17 @@ impl Tas {
         change == PortChange::Freed
     }
 
-    fn pod_seen(&mut self, pod: &Pod, usage: Amounts) -> bool {
-        let key = (pod.namespace.clone(), pod.name.clone());
-        let counts = !pod.topology_aware && !pod.spec.node_name.is_empty() && !pod.status.phase.is_terminal();
-        let same =
-            self.pods.get(&key).is_some_and(|p| counts && p.node == pod.spec.node_name && p.usage == usage);
-        if same {
+    /// Notes what a pod uses on its node, `None` if that doesn't count; whether something is free now.
+    fn pod_seen(&mut self, pod: &Pod, usage: Option<&Amounts>) -> bool {
+        let Some(usage) = usage else { return self.pod_gone(&pod.uid) };
+        let node = &pod.spec.node_name;
+        if self.non_tas_usage.has(&pod.uid, node, usage) {
             return false;
         }
-        let freed = self.pod_gone(&key);
-        if counts {
-            add_times(self.non_tas_usage.entry(pod.spec.node_name.clone()).or_default(), &usage, 1);
-            let non_tas_usage = NonTasUsage { uid: pod.uid.clone(), node: pod.spec.node_name.clone(), usage };
-            if !self.stale {
-                self.change_free_capacity(&non_tas_usage.node, &non_tas_usage.usage, -1);
-            }
-            self.by_uid.insert(non_tas_usage.uid.clone(), key.clone());
-            self.pods.insert(key, non_tas_usage);
+        let freed = self.pod_gone(&pod.uid);
+        self.non_tas_usage.add(&pod.uid, node, usage);
+        if !self.stale {
+            self.change_free_capacity(node, usage, -1);
         }
         freed
     }
@@ -333,11 +314,8 @@ impl Queueing {
             }
             ObjectEvent::PodUpsert(pod) => {
                 self.observe_pod(pod);
-                let requests = pod_requests(&pod.spec, &PodResourcesOptions::default());
-                let mut usage = amounts(&mut self.ids, &requests);
-                let pods = self.ids.resource("pods");
-                add_times(&mut usage, &[(pods, 1)], 1);
-                let mut freed = self.tas.pod_seen(pod, usage);
+                let usage = self.non_tas_usage_of(pod);
+                let mut freed = self.tas.pod_seen(pod, usage.as_ref());
                 if self.config.gates.scheduler_library {
                     let change = self.tas.ports.pod_seen(pod);
                     freed |= self.tas.ports_changed(change);
@@ -348,8 +326,7 @@ impl Queueing {
                 self.tas.health.pod_gone(uid);
                 let change = self.tas.ports.pod_gone(uid);
                 let freed = self.tas.ports_changed(change);
-                let key = self.tas.by_uid.get(uid).cloned();
-                key.is_some_and(|k| self.tas.pod_gone(&k)) || freed
+                self.tas.pod_gone(uid) || freed
             }
             ObjectEvent::ObjectUpsert(_) | ObjectEvent::ObjectDelete(..) | ObjectEvent::ClaimWritten(_) => {
                 false
@@ -359,6 +336,18 @@ impl Queueing {
             self.tas.freed = true;
             self.due.everywhere();
         }
+    }
+
+    /// What a pod uses on its node, unless it has a place there, or none.
+    fn non_tas_usage_of(&mut self, pod: &Pod) -> Option<Amounts> {
+        if pod.topology_aware || pod.spec.node_name.is_empty() || pod.status.phase.is_terminal() {
+            return None;
+        }
+        let requests = pod_requests(&pod.spec, &PodResourcesOptions::default());
+        let mut usage = amounts(&mut self.ids, &requests);
+        let pods = self.ids.resource("pods");
+        add_times(&mut usage, &[(pods, 1)], 1);
+        Some(usage)
     }
 
     /// Whether a ClusterQueue gives out places on nodes.
@@ -439,7 +428,7 @@ impl Queueing {
                         add_times(free_capacity, &[(res, *v)], 1);
                     }
                 }
-                if let Some(used) = self.tas.non_tas_usage.get(&node.name) {
+                if let Some(used) = self.tas.non_tas_usage.on(&node.name) {
                     add_times(free_capacity, used, -1);
                 }
             }

@@ -140,6 +140,15 @@ impl<K: Hash + Eq, V> PartedMap<K, V> {
         self.table.find_mut(self.hasher.hash_one(key), |(k, _)| key.equivalent(k)).map(|(_, v)| v)
     }
 
+    /// A key, as it was set first.
+    #[inline]
+    pub fn get_key<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<&K> {
+        if self.table.is_empty() {
+            return None;
+        }
+        self.table.find(self.hasher.hash_one(key), |(k, _)| key.equivalent(k)).map(|(k, _)| k)
+    }
+
     /// Whether a key has a value.
     #[inline]
     pub fn contains_key<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> bool {
