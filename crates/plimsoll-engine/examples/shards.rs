@@ -126,8 +126,7 @@ struct Leader<'a> {
 
 impl<'a> Leader<'a> {
     fn new(pools: &std::ops::Range<usize>, per_pool: usize, gangs: &'a [Gang], batch: usize) -> Self {
-        let queueing =
-            Config { explain_every: Duration::from_seconds(60), watch_nodes: true, ..Config::default() };
+        let queueing = Config { explain_every: Duration::from_seconds(60), ..Config::usual() };
         let scheduler = plimsoll_scheduler::Config::default();
         let config = EngineConfig { scheduler: Some(scheduler), queueing: Some(queueing), joint: true };
         use plimsoll_queueing::Event as Queue;

@@ -107,7 +107,7 @@ struct Harness {
 
 impl Harness {
     fn new(cohorts: usize, per_cohort: usize, per_queue: usize) -> Self {
-        let config = Config { explain_every: Duration::from_seconds(1), ..Config::default() };
+        let config = Config::usual();
         let (queueing, now) = (Queueing::new(config), Time::from_seconds(1_700_000_000));
         let mut harness = Self {
             queueing,

@@ -56,6 +56,9 @@ pub struct Config {
 /// The usual [`Config::overtaking`]: with it gangs rarely have to claim nodes, and none starves.
 pub const OVERTAKING: usize = 4;
 
+/// The usual [`Config::explain_every`].
+pub const EXPLAIN_EVERY: Duration = Duration::from_seconds(1);
+
 /// Which LocalQueues have metrics (`metrics.localQueueMetrics`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LocalQueueMetrics {
@@ -112,6 +115,22 @@ impl CustomLabel {
 }
 
 impl Config {
+    /// That of `plimsoll run` without a file, which is what benchmarks measure: Kueue's defaults, and Plimsoll's own.
+    pub fn usual() -> Self {
+        Self {
+            wait_for_pods_ready: Some(WaitForPodsReady::default()),
+            watch_nodes: true,
+            explain_every: EXPLAIN_EVERY,
+            overtaking: OVERTAKING,
+            ..Self::default()
+        }
+    }
+
+    /// Whether no workload is admitted while the pods of another one are awaited.
+    pub(crate) fn blocks_admission(&self) -> bool {
+        self.wait_for_pods_ready.as_ref().is_some_and(|w| w.block_admission)
+    }
+
     /// Resources that count counters or capacities of devices: bytes, so that their amounts are written in binary form
     /// (Kueue `CounterBasedResourceNames`, `CapacityBasedResourceNames`).
     pub fn byte_counters(&self) -> impl Iterator<Item = &str> {
@@ -213,6 +232,21 @@ pub struct WaitForPodsReady {
     pub backoff_base: Duration,
     /// Longest wait before a requeue.
     pub backoff_max: Duration,
+}
+
+impl Default for WaitForPodsReady {
+    /// Kueue's without a configuration file (`defaults.go`).
+    fn default() -> Self {
+        let timeout = Duration::from_seconds(1800);
+        Self {
+            timeout,
+            recovery_timeout: Some(timeout),
+            block_admission: false,
+            backoff_limit: None,
+            backoff_base: Duration::from_seconds(60),
+            backoff_max: Duration::from_seconds(3600),
+        }
+    }
 }
 
 /// Feature gates that decide something in queueing, by Kueue's names.

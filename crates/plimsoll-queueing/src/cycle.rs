@@ -404,7 +404,7 @@ impl<'a> Cycle<'a> {
 
     /// With `blockAdmission`, whether a workload has to wait until the pods of all admitted ones are ready.
     fn blocked_by_pods(&mut self, e: &mut Entry) -> bool {
-        if !self.state.config.wait_for_pods_ready.as_ref().is_some_and(|w| w.block_admission) {
+        if !self.state.config.blocks_admission() {
             return false;
         }
         let waits = |id: WorkloadId| {

@@ -74,7 +74,7 @@ impl Queueing {
         let DueCycle { everywhere, queues, from, unfinished: _ } = std::mem::take(&mut self.due);
         let across = joint
             || self.looks_everywhere
-            || self.config.wait_for_pods_ready.is_some()
+            || self.config.blocks_admission()
             || self.config.admission_fair_sharing.is_some()
             || !self.objects.topologies.is_empty();
         if across {

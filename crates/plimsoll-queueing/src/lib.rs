@@ -77,8 +77,8 @@ mod update;
 mod visibility;
 
 pub use config::{
-    AdmissionFairSharing, Config, CustomLabel, DeviceMapping, DeviceSource, FairSharing, FairStrategy, Gates,
-    LabelSource, LocalQueueMetrics, OVERTAKING, Transformation, WaitForPodsReady,
+    AdmissionFairSharing, Config, CustomLabel, DeviceMapping, DeviceSource, EXPLAIN_EVERY, FairSharing,
+    FairStrategy, Gates, LabelSource, LocalQueueMetrics, OVERTAKING, Transformation, WaitForPodsReady,
 };
 pub use dependencies::DEPENDENCIES_MET;
 pub use dra::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};

@@ -39,7 +39,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_seconds(1), Duration::from
 /// How long the watch may take to show a write that was carried out before the loan is considered again.
 const SHOWN_AFTER: Duration = Duration::from_seconds(10);
 /// Least time between two writes of why a loan is not granted.
-const EXPLAIN_EVERY: Duration = Duration::from_seconds(60);
+const EXPLAIN_LOAN_EVERY: Duration = Duration::from_seconds(60);
 
 /// Which steps a process takes with the loans of a cohort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -264,7 +264,7 @@ impl Queueing {
         }
         if let Some(lacking) = self.why_not_lent(loan) {
             let slot = self.loans.0.get_mut(&loan.name).filter(|_| loan.message != lacking)?;
-            if slot.explained.is_some_and(|at| now < at.plus(EXPLAIN_EVERY)) {
+            if slot.explained.is_some_and(|at| now < at.plus(EXPLAIN_LOAN_EVERY)) {
                 return None;
             }
             slot.explained = Some(now);

@@ -110,7 +110,11 @@ impl Trees {
     }
 
     fn engine(fair: bool) -> Engine {
-        let config = Config { fair_sharing: fair.then(FairSharing::default), ..Config::default() };
+        let config = Config {
+            fair_sharing: fair.then(FairSharing::default),
+            wait_for_pods_ready: Some(Default::default()),
+            ..Config::default()
+        };
         Engine::new(config)
     }
 

@@ -41,9 +41,6 @@ const SCHEDULER_PROCESS: [(&str, &str); 5] = [
     ("delayCacheUntilActive", ""),
 ];
 
-/// Least time between two writes of why a workload waits. People read them, nothing acts on them.
-pub const EXPLAIN_EVERY: plimsoll_state::Duration = plimsoll_state::Duration::from_seconds(1);
-
 /// What Kueue does without a file.
 const EMPTY: &str = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n";
 
@@ -322,7 +319,7 @@ fn dispatching(
 fn queueing(text: &str, pods: bool, modules: &Modules) -> anyhow::Result<Queueing> {
     let mut read = config::kueue::read(text, "kueue-system")?;
     read.queueing.watch_nodes = true;
-    read.queueing.explain_every = EXPLAIN_EVERY;
+    read.queueing.explain_every = plimsoll_queueing::EXPLAIN_EVERY;
     if let Some(section) = &read.plimsoll {
         read.queueing.policy = policy(section, modules).map_err(|errors| {
             let error = |e: &ArgsError| match e.field.as_str() {
@@ -440,6 +437,13 @@ mod tests {
         };
         assert_eq!(copied(true), ("a kind".to_owned(), "n".to_owned()));
         assert_eq!(copied(false), ("a".to_owned(), String::new()));
+    }
+
+    /// Benchmarks measure what users run.
+    #[test]
+    fn the_usual_configuration_is_that_without_a_file() {
+        let (read, ..) = queueing(EMPTY, true, &Modules::default()).unwrap();
+        assert_eq!(format!("{read:#?}"), format!("{:#?}", plimsoll_queueing::Config::usual()));
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Cycle<'_> {
         let state = &self.state;
         let simple = !state.nominates_all
             && state.config.fair_sharing.is_none()
-            && state.config.wait_for_pods_ready.is_none()
+            && !state.config.blocks_admission()
             && state.config.gates.equivalence_hashing
             && (state.config.gates.topology || state.objects.topologies.is_empty());
         for &cq in queues {

@@ -151,7 +151,7 @@ impl Queueing {
         let other_holder = wl.quota().is_some() != wl.must_hold();
         if !reshaped && same_admission && !other_holder && AccountedState::of(wl) == before {
             // Its pods may have become ready.
-            if self.config.wait_for_pods_ready.is_some() {
+            if self.config.blocks_admission() {
                 self.due.everywhere();
             }
             self.dirty.workloads.insert(id);

@@ -83,11 +83,8 @@ pub struct Harness<'a> {
 impl<'a> Harness<'a> {
     /// A harness before its first creation.
     pub fn new(shape: &'a Shape, price: Price) -> Self {
-        let queueing = plimsoll_queueing::Config {
-            explain_every: crate::configure::EXPLAIN_EVERY,
-            ..plimsoll_queueing::Config::default()
-        };
-        let config = EngineConfig { scheduler: None, queueing: Some(queueing), joint: false };
+        let queueing = Some(plimsoll_queueing::Config::usual());
+        let config = EngineConfig { scheduler: None, queueing, joint: false };
         Self {
             shape,
             engine: Engine::new(config),

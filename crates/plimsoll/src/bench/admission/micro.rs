@@ -20,7 +20,7 @@ const MAX_STEPS: usize = 10_000;
 fn engine() -> Engine {
     Engine::new(EngineConfig {
         scheduler: None,
-        queueing: Some(plimsoll_queueing::Config::default()),
+        queueing: Some(plimsoll_queueing::Config::usual()),
         joint: false,
     })
 }
@@ -114,8 +114,10 @@ fn admits(a: &Action) -> bool {
 /// A preemptor within its quota, 1,000 candidates that borrow in a tree of 100 ClusterQueues: how long one step
 /// takes that decides who goes, and how many go.
 fn preemption(fair: bool) -> anyhow::Result<(Real, usize)> {
-    let config =
-        plimsoll_queueing::Config { fair_sharing: fair.then(Default::default), ..Default::default() };
+    let config = plimsoll_queueing::Config {
+        fair_sharing: fair.then(Default::default),
+        ..plimsoll_queueing::Config::usual()
+    };
     let mut engine = Engine::new(EngineConfig { scheduler: None, queueing: Some(config), joint: false });
     let mut events = basics()?;
     for c in 0..10 {
