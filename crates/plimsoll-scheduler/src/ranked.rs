@@ -13,7 +13,7 @@ mod work;
 pub(crate) use entry::Ranked;
 
 use self::entry::Best;
-use self::work::Work;
+use self::work::{Repairs, Work};
 use super::cluster::{Beside, Cluster, NodeId, OwnerKind, PodId, ShapeId, SpecId};
 use super::framework::{Incoming, Topology};
 use super::metrics::{Meter, Metered, Point};
@@ -173,7 +173,7 @@ impl Ranks {
         mut ranked: Box<Ranked>,
     ) -> Option<&mut Ranked> {
         self.make_room(cluster.nodes.bound());
-        ranked.last_used = self.clock;
+        (ranked.last_used, ranked.last_step) = (self.clock, self.work.step);
         let list = self.entries.entry(slot).or_default();
         list.push((variant, ranked));
         self.count += 1;
@@ -203,9 +203,18 @@ impl Ranks {
         }
         let found = self.take(slot, variant);
         let known = found.is_some();
-        let topology = &mut self.topology;
-        let usable = found.and_then(|mut r| r.repair(meter, runner, cluster, pod, topology).then_some(r));
+        let usable = found.and_then(|mut r| {
+            let how = (&self.topology, self.work.repairs(r.last_step));
+            Some((r.repair(meter, runner, cluster, pod, how)?, r))
+        });
+        let (enough, usable) = match usable {
+            Some((work, ranked)) => (self.work.is_enough(work), Some(ranked)),
+            None => (false, None),
+        };
         match usable {
+            Some(ranked) if enough || ranked.is_behind() => {
+                self.put_off(cluster, pod, (slot, variant), ranked)
+            }
             Some(ranked) if ranked.is_whole() => Found::Whole(slot, variant, ranked),
             begun => self.make(meter, runner, (wanted, known), cluster, pod, (slot, variant), begun),
         }
@@ -241,13 +250,23 @@ impl Ranks {
         };
         let how = (&mut self.topology, self.work.left());
         let Some(work) = ranked.go_on(meter, runner, cluster, pod, how) else { return Found::Unknown };
-        self.work.looked_at += work;
-        if ranked.is_whole() {
+        if !self.work.is_enough(work) && ranked.is_whole() {
             return Found::Whole(slot, variant, ranked);
         }
+        self.put_off(cluster, pod, (slot, variant), ranked)
+    }
+
+    /// The present step has no work left for ranks: the next one goes on with them.
+    fn put_off(
+        &mut self,
+        cluster: &mut Cluster,
+        pod: &Incoming,
+        at: (Slot, Variant),
+        ranked: Box<Ranked>,
+    ) -> Found {
         self.work.attempt_put_off = true;
         self.work.keep(cluster, pod.id);
-        self.put_back(cluster, (slot, variant), ranked);
+        self.put_back(cluster, at, ranked);
         Found::PutOff
     }
 
@@ -353,7 +372,7 @@ impl Ranks {
                     if cluster.pods[id].node.is_some()
                         || cluster.pods[id].nominated.is_some()
                         || (ranked.is_counted() && has_nominees(cluster, &incoming))
-                        || !ranked.repair(None, runner, cluster, &incoming, topology)
+                        || ranked.repair(None, runner, cluster, &incoming, (topology, Repairs::ALL)).is_none()
                         || !ranked.is_whole()
                     {
                         continue;

@@ -320,6 +320,11 @@ impl Runner {
         Some(self.reach(cluster, pod)).filter(|reach| matches!(reach, Reach::Node | Reach::Labels))
     }
 
+    /// For how many plugins pods elsewhere matter.
+    pub fn layers_of(&self, cluster: &Cluster, pod: &Incoming) -> usize {
+        self.plugins.iter().filter(|p| !p.plugin.is_local(cluster, pod)).count()
+    }
+
     /// Empty counters of the plugins for which pods elsewhere matter, in filter order; `None`: one can't count.
     pub fn layers(&self, cluster: &Cluster, pod: &Incoming) -> Option<Vec<Layer>> {
         let mut out = Vec::new();

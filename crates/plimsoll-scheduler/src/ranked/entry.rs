@@ -63,6 +63,8 @@ pub(crate) struct Ranked {
     position: u64,
     beside: Beside,
     pub last_used: u64,
+    /// The step that brought it up to date last.
+    pub last_step: u64,
     /// The shape it was made for, when more than its spec matters.
     shape: Option<Arc<Shape>>,
     filters: Vec<(PluginId, Box<dyn FilterState>)>,
@@ -77,6 +79,8 @@ pub(crate) struct Ranked {
     /// The nodes below this number are counted, and those below this one are looked at: all, unless it is still being made.
     counted: usize,
     seen: usize,
+    /// Of those that were looked at, nodes that changed so many at once that they are looked at again in parts.
+    behind: Vec<(NodeId, bool)>,
     verdicts: Vec<u16>,
     rows: Vec<Row>,
     table: Vec<Rejected>,

@@ -9,9 +9,32 @@ use plimsoll_state::rng::Rng;
 /// are ranks for, or nodes come all the time, they would never be made.
 const PATIENCE: usize = 2 * MAX_ENTRIES;
 
+/// Ranks are repaired at once where no more nodes have changed than this part of what a step looks at, or where they were up to date in
+/// the last step, and that does not count: a step changes nodes itself, those of claims, and what was put off has to come to an end.
+const REPAIRED_AT_ONCE: usize = 64;
+
+/// A step that has looked at more than this part of what it may decides nothing with the ranks that it has made so.
+const ENOUGH: usize = 4;
+
+/// How many nodes ranks look at again that have changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Repairs {
+    /// As many at once.
+    pub at_once: usize,
+    /// Where there are more, so many of them, which count.
+    pub counted: usize,
+}
+
+impl Repairs {
+    /// All of them.
+    pub const ALL: Self = Self { at_once: usize::MAX, counted: usize::MAX };
+}
+
 /// The work of steps.
 #[derive(Debug)]
 pub(crate) struct Work {
+    /// The number of the present step.
+    pub step: u64,
     /// Most nodes that a step looks at to make ranks.
     pub most: usize,
     /// Nodes looked at in the present step.
@@ -38,6 +61,7 @@ pub(crate) struct Work {
 impl Work {
     pub fn new(most: usize) -> Self {
         Self {
+            step: 0,
             most,
             looked_at: 0,
             may_put_off: false,
@@ -59,6 +83,21 @@ impl Work {
             true => self.most.saturating_sub(self.looked_at),
             false => usize::MAX,
         }
+    }
+
+    /// How many nodes the present search may look at again in ranks that were up to date in this step.
+    pub fn repairs(&self, last_step: u64) -> Repairs {
+        match self.left() {
+            usize::MAX => Repairs::ALL,
+            left if last_step + 1 >= self.step => Repairs { at_once: usize::MAX, counted: left },
+            left => Repairs { at_once: self.most / REPAIRED_AT_ONCE, counted: left },
+        }
+    }
+
+    /// Counts nodes looked at for ranks that are needed now; whether the step has done enough, so that the next one decides with them.
+    pub fn is_enough(&mut self, looked_at: usize) -> bool {
+        self.looked_at += looked_at;
+        looked_at > 0 && self.left() < usize::MAX && self.looked_at > self.most / ENOUGH
     }
 
     /// Ends an attempt; whether it is put off.
@@ -95,6 +134,7 @@ impl Work {
             self.waited = 0;
             self.kept.drain(..).for_each(|shape| cluster.shapes.release(shape));
         }
+        self.step += 1;
         (self.before, self.looked_at, self.put_off) = (self.looked_at, 0, false);
         (self.claims_before, self.claims) = (self.claims, 0);
     }

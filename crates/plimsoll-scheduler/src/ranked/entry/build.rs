@@ -69,6 +69,7 @@ impl Ranked {
             position: if layers.is_empty() { changes.follow(beside).end() } else { changes.end() },
             beside,
             last_used: 0,
+            last_step: 0,
             shape: (!layers.is_empty()).then(|| Arc::clone(&pod.shape)),
             fixed_filters: filters.iter().take_while(|(_, f)| f.is_fixed()).count(),
             filters,
@@ -77,6 +78,7 @@ impl Ranked {
             scaled,
             counted: if layers.is_empty() { n } else { 0 },
             seen: 0,
+            behind: Vec::new(),
             layers,
             verdicts: vec![NO_NODE; n],
             rows: vec![Row::default(); n],
@@ -93,7 +95,12 @@ impl Ranked {
 
     /// Whether all nodes are ranked.
     pub fn is_whole(&self) -> bool {
-        self.seen == self.verdicts.len()
+        self.seen == self.verdicts.len() && !self.is_behind()
+    }
+
+    /// Whether nodes have changed that have yet to be looked at again.
+    pub fn is_behind(&self) -> bool {
+        !self.behind.is_empty()
     }
 
     /// Ranks nodes that are not ranked yet, about as many as `most`; as how many that counts. The ranks have to be up to date. `None`:
@@ -123,10 +130,7 @@ impl Ranked {
         let began = meter.map(Meter::read);
         while self.seen < n && work < most {
             let node = NodeId::new(self.seen);
-            work += match self.beside {
-                Beside::All => 1,
-                Beside::Alone => 1 + pods_on(cluster, node) / PODS_PER_NODE,
-            };
+            work += self.work_on(cluster, node);
             self.look_at(meter, runner, cluster, pod, (node, true));
             self.seen += 1;
         }
@@ -134,6 +138,14 @@ impl Ranked {
             meter.point_ran(Point::Filter, began);
         }
         (!self.broken).then_some(work)
+    }
+
+    /// As how many nodes it counts to look at one.
+    pub(super) fn work_on(&self, cluster: &Cluster, node: NodeId) -> usize {
+        match self.beside {
+            Beside::All => 1,
+            Beside::Alone => 1 + pods_on(cluster, node) / PODS_PER_NODE,
+        }
     }
 }
 

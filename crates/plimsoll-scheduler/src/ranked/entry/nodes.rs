@@ -6,6 +6,7 @@ use crate::cluster::{Cluster, NodeId};
 use crate::framework::{Incoming, Topology, Touched};
 use crate::metrics::{Meter, Metered, Point};
 use crate::ranked::counting::recount;
+use crate::ranked::work::Repairs;
 use crate::runner::Runner;
 use plimsoll_state::slab::Id;
 use smallvec::SmallVec;
@@ -23,24 +24,28 @@ impl Ranked {
         cluster.beside(self.beside, one.0, |c| self.look_at_as_it_is(meter, runner, c, pod, one));
     }
 
-    /// Repairs the ranks for what changed, as far as they are made; false: they must be made afresh.
+    /// Repairs the ranks for what changed, as far as they are made; as how many nodes that counts. `None`: they must be made afresh.
     pub fn repair(
         &mut self,
         meter: Option<&Metered>,
         runner: &Runner,
         cluster: &mut Cluster,
         pod: &Incoming,
-        topology: &Topology,
-    ) -> bool {
+        (topology, most): (&Topology, Repairs),
+    ) -> Option<usize> {
         if self.epoch != cluster.changes.epoch || self.verdicts.len() != cluster.nodes.bound() {
-            return false;
+            return None;
         }
         if !self.is_counted() {
-            return self.repair_nodes(meter, runner, cluster, pod);
+            return self.repair_nodes(meter, runner, cluster, pod, most);
         }
-        let Some(changed) = cluster.changes.since(self.position) else { return false };
+        // The first pod with affinity makes pods elsewhere matter for all others.
+        if runner.layers_of(cluster, pod) > self.layers.len() {
+            return None;
+        }
+        let changed = cluster.changes.since(self.position)?;
         if changed.len() > self.verdicts.len() + cluster.pods.len() {
-            return false;
+            return None;
         }
         let mut nodes: SmallVec<[(NodeId, bool); 8]> = SmallVec::new();
         let mut touched = Touched::new();
@@ -50,7 +55,7 @@ impl Ranked {
             }
             for layer in &mut self.layers {
                 if !recount(layer, cluster, one, &mut touched) {
-                    return false;
+                    return None;
                 }
             }
             // The same node often changes several times in a row.
@@ -74,28 +79,42 @@ impl Ranked {
         if let (Some(meter), Some(began)) = (meter, began) {
             meter.point_ran(Point::Filter, began);
         }
-        !self.broken
+        (!self.broken).then_some(0)
     }
 
     /// [`Ranked::repair`] where each node by itself decides: claims that are put up and taken down change the same nodes again and
-    /// again.
+    /// again. Ranks that were not used for long are far behind: then it is done in parts.
     fn repair_nodes(
         &mut self,
         meter: Option<&Metered>,
         runner: &Runner,
         cluster: &mut Cluster,
         pod: &Incoming,
-    ) -> bool {
+        most: Repairs,
+    ) -> Option<usize> {
         let recent = cluster.changes.follow(self.beside);
-        let nodes: SmallVec<[(NodeId, bool); 8]> = recent.since(self.position).collect();
-        self.position = recent.end();
+        let (seen, position) = (self.seen, std::mem::replace(&mut self.position, recent.end()));
+        let nodes = recent.since(position).filter(|one| one.0.index() < seen);
+        let nodes: SmallVec<[(NodeId, bool); 8]> = nodes.collect();
         let began = meter.map(Meter::read);
-        let seen = self.seen;
-        let nodes = nodes.into_iter().filter(|one| one.0.index() < seen);
-        nodes.for_each(|one| self.look_at(meter, runner, cluster, pod, one));
+        if self.behind.is_empty() && nodes.len() > most.at_once {
+            self.behind = nodes.into_vec();
+        } else {
+            nodes.into_iter().for_each(|one| self.look_at(meter, runner, cluster, pod, one));
+        }
+        let mut work = 0;
+        while work < most.counted
+            && let Some(one) = self.behind.pop()
+        {
+            work += self.work_on(cluster, one.0);
+            self.look_at(meter, runner, cluster, pod, one);
+        }
+        if self.behind.is_empty() {
+            self.behind = Vec::new();
+        }
         if let (Some(meter), Some(began)) = (meter, began) {
             meter.point_ran(Point::Filter, began);
         }
-        !self.broken
+        (!self.broken).then_some(work)
     }
 }
