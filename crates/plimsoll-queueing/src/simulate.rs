@@ -52,13 +52,14 @@ impl<'a> Simulation<'a> {
     /// Begins simulations on a state.
     pub(crate) fn begin(state: &'a mut Queueing) -> Self {
         let start = Mark { tree: state.tree.mark(), removed: 0, places: state.tas.mark() };
+        let counted = RefCell::new(state.tas.take_counted());
         Self {
             state,
             start,
             removed: Map::default(),
             removed_log: Vec::new(),
             balanced_steps: Cell::new(0),
-            counted: RefCell::default(),
+            counted,
             shrunk_to: BTreeMap::new(),
             evicts_whole: false,
         }
@@ -69,6 +70,7 @@ impl<'a> Simulation<'a> {
         self.rollback(self.start);
         self.state.tree.commit();
         self.state.tas.commit();
+        self.state.tas.keep_counted(self.counted.into_inner());
     }
 
     pub(crate) fn mark(&self) -> Mark {

@@ -98,11 +98,12 @@ pub(crate) struct Tas {
     slots: Map<SlotKey, u32>,
     held: Vec<Amounts>,
     log: Vec<(u32, Amounts)>,
-    /// Slots that changed since changes were last made final, in order, and how often they were forgotten.
+    /// Slots that changed, in order, and how often these were forgotten.
     usage_changed: Vec<u32>,
     usage_forgotten: u64,
     /// How often changes of what workloads hold were made final.
     usage_changes: u64,
+    counted: CountedLeaves,
     pub(crate) health: Health,
 }
 
@@ -134,8 +135,17 @@ impl Tas {
     pub(crate) fn commit(&mut self) {
         self.usage_changes += u64::from(self.is_simulated());
         self.log.clear();
-        self.usage_changed.clear();
-        self.usage_forgotten += 1;
+    }
+
+    /// Lends what leaves take, as counted before.
+    pub(crate) fn take_counted(&mut self) -> CountedLeaves {
+        std::mem::take(&mut self.counted)
+    }
+
+    /// Gets it back.
+    pub(crate) fn keep_counted(&mut self, mut counted: CountedLeaves) {
+        counted.end_cycle();
+        self.counted = counted;
     }
 
     fn note_changed(&mut self, slot: u32) {
@@ -147,9 +157,9 @@ impl Tas {
     }
 
     /// Which changes of what workloads hold came last: those numbered from the second number on are known as long as the first
-    /// one stays.
+    /// one stays, and nothing else has changed until then.
     fn changes_of_usage(&self) -> (u64, usize) {
-        (self.usage_forgotten, self.usage_changed.len())
+        (self.changes + self.usage_forgotten, self.usage_changed.len())
     }
 
     /// The slots that changed from a number on.

@@ -1,6 +1,6 @@
 //! Counting what the leaves of a topology can take.
 
-use super::counted::{Counted, Key};
+use super::counted::{Counted, Key, Like};
 use super::leaf::{Excluded, FreeIn, fits_beside, preference, unsuitable};
 use super::{OTHER_FILTERS, Search, State};
 use crate::ids::{Map, ResourceId, WorkloadId};
@@ -31,12 +31,6 @@ impl<'a> Wanted<'a> {
     }
 }
 
-fn key_of(id: WorkloadId, wanted: &Wanted<'_>) -> Key {
-    let of = |r: &TasRequest| (r.index, r.one.clone());
-    let Wanted { workers, leader, empty, .. } = wanted;
-    Key { id, flavor: workers.flavor, workers: of(workers), leader: leader.map(of), empty: *empty }
-}
-
 /// What one pod of each needs, itself among the pods.
 struct Needs {
     one: Amounts,
@@ -53,6 +47,14 @@ impl TasView<'_> {
             all
         };
         Needs { one: with_pod(&wanted.workers.one), first: wanted.leader.map(|l| with_pod(&l.one)) }
+    }
+
+    fn key_of(&self, id: WorkloadId, wanted: &Wanted<'_>) -> Key {
+        let of = |r: &TasRequest| (r.index, r.one.clone());
+        let Wanted { workers, leader, empty, .. } = wanted;
+        let written = self.state.wl(id).filter(|w| w.is_placed_as_written());
+        let like = written.map_or(Like::Single(id), |w| Like::Equal(w.scheduling_hash()));
+        Key { like, flavor: workers.flavor, workers: of(workers), leader: leader.map(of), empty: *empty }
     }
 
     /// Counts all leaves.
@@ -122,8 +124,12 @@ impl TasView<'_> {
         something: impl FnOnce(&Counted) -> T,
     ) -> T {
         let now = self.state.tas.changes_of_usage();
-        let key = key_of(id, wanted);
-        let known = self.counted.borrow_mut().take(&key).filter(|(version, _)| version.0 == now.0);
+        let key = self.key_of(id, wanted);
+        let known = self.counted.borrow_mut().take(&key);
+        // Where more has changed than there are leaves, it is quicker to count them all.
+        let few = |version: (u64, usize)| wanted.empty || now.1 - version.1 <= tree.leaves.len();
+        let usable = |version: (u64, usize)| version.0 == now.0 && few(version);
+        let known = known.filter(|(version, _)| usable(*version));
         let (version, mut counted) =
             known.unwrap_or_else(|| (now, self.count_leaves(tree, wanted, &Map::default())));
         if !wanted.empty && version.1 < now.1 {
@@ -135,11 +141,11 @@ impl TasView<'_> {
                     counted.recount(tree, number, new);
                 }
             }
-            debug_assert!(
-                counted.is_same(&self.count_leaves(tree, wanted, &Map::default())),
-                "leaves equal those counted anew"
-            );
         }
+        debug_assert!(
+            counted.is_same(&self.count_leaves(tree, wanted, &Map::default())),
+            "leaves equal those counted anew"
+        );
         let done = something(&counted);
         self.counted.borrow_mut().keep(key, now, counted);
         done

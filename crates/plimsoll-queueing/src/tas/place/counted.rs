@@ -1,19 +1,31 @@
-//! What the leaves of a topology can take, kept within a cycle: a search for victims asks after each candidate, and joint
-//! admission searches places several times under other limits. Then only leaves are counted anew whose usage has changed.
+//! What the leaves of a topology can take, kept from search to search: a search for victims asks after each candidate, joint
+//! admission searches places several times under other limits, and a workload that waits asks in each cycle. Then only leaves are
+//! counted anew whose usage has changed.
 
 use super::State;
 use super::leaf::Excluded;
-use crate::ids::{FlavorId, ResourceId, WorkloadId};
+use crate::ids::{FlavorId, ResourceId, SchedulingHashId, WorkloadId};
 use crate::tas::Amounts;
 use crate::tas::tree::FlavorTree;
 
 /// How many kinds of searches are remembered.
 const MOST: usize = 8;
+/// How many leaves in all are remembered from cycle to cycle.
+const MOST_LEAVES: usize = 1 << 16;
+
+/// For which workloads leaves are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Like {
+    /// Those with this hash: their pods are equal.
+    Equal(SchedulingHashId),
+    /// One whose pods an admission check has changed.
+    Single(WorkloadId),
+}
 
 /// What decides about the counts besides the usage of leaves. Podsets by index, with what one pod needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    pub(super) id: WorkloadId,
+    pub(super) like: Like,
     pub(super) flavor: FlavorId,
     pub(super) workers: (usize, Amounts),
     pub(super) leader: Option<(usize, Amounts)>,
@@ -35,7 +47,7 @@ pub(super) struct Counted {
     pub(super) within: Vec<i64>,
 }
 
-/// Counts that were made in this cycle, and up to which change of usage.
+/// Counts that were made, and up to which change of usage.
 #[derive(Debug, Default)]
 pub(crate) struct CountedLeaves(Vec<(Key, (u64, usize), Counted)>);
 
@@ -53,6 +65,14 @@ impl CountedLeaves {
             self.0.remove(0);
         }
         self.0.push((key, version, counted));
+    }
+
+    /// Drops what only the cycle that ends can use, and what would take much memory.
+    pub(in crate::tas) fn end_cycle(&mut self) {
+        self.0.retain(|(key, ..)| matches!(key.like, Like::Equal(_)));
+        while self.0.iter().map(|(.., counted)| counted.lacks.len()).sum::<usize>() > MOST_LEAVES {
+            self.0.remove(0);
+        }
     }
 }
 
