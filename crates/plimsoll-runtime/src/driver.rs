@@ -267,7 +267,8 @@ fn run(
             Ok(input) => {
                 if gathered.take(input, &engine, &observer) {
                     // One that comes alone does not wait.
-                    std::thread::sleep(flow.gather().saturating_sub(began.elapsed()));
+                    let gather = flow.gather(took, sleep.is_zero());
+                    std::thread::sleep(gather.saturating_sub(began.elapsed()));
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}

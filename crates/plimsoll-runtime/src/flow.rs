@@ -5,8 +5,8 @@
 //! not be written anyway, and takes quota from a workload of a higher priority that comes before its turn. While [`MANY`]
 //! explanations wait it makes no further ones ([`plimsoll_engine::Engine::hold_explanations`]).
 //!
-//! The slower the API server answers, the longer the driver gathers what comes ([`Flow::gather`]): what a step decides is written
-//! later anyway, and one step for many events costs less than one for each.
+//! The slower the API server answers, and the longer a step takes, the longer the driver gathers what comes ([`Flow::gather`]): what a
+//! step decides is written later anyway, and one step for many events costs less than one for each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,10 +36,15 @@ struct Shared {
 
 /// Least time between two steps: in a burst, events are gathered instead of waking the thread for each.
 const LEAST_GATHER: Duration = Duration::from_micros(500);
-/// Longest time between two steps while events come.
+/// Longest time between two steps while events come and there is more to decide.
 const MOST_GATHER: Duration = Duration::from_millis(10);
 /// The time between two steps is this part of what a decision takes to be written.
 const GATHER_PART: u32 = 8;
+/// Where there is nothing more to decide, it is so many times what the step took, but no more than a decision takes to be written, and
+/// no more than [`LONGEST_GATHER`]: steps then use this part of a processor.
+const STEPS: u32 = 40;
+/// Longest time between two steps while events come.
+const LONGEST_GATHER: Duration = Duration::from_millis(60);
 
 /// So many explanations that wait are enough: more than are under way at once when the API server has nothing else to do.
 const MANY: usize = 256;
@@ -73,10 +78,15 @@ impl Flow {
         taken & 1 == 1 || taken >> 1 < self.0.sent.load(Ordering::SeqCst)
     }
 
-    /// How long the driver gathers events between two steps.
-    pub fn gather(&self) -> Duration {
+    /// How long the driver gathers events from the beginning of a step that took so long to the next one; `due`: there is more to
+    /// decide already.
+    pub fn gather(&self, took: Duration, due: bool) -> Duration {
         let pace = Duration::from_micros(self.0.pace.load(Ordering::Relaxed));
-        (pace / GATHER_PART).clamp(LEAST_GATHER, MOST_GATHER)
+        let least = (pace / GATHER_PART).clamp(LEAST_GATHER, MOST_GATHER);
+        if due {
+            return least;
+        }
+        took.saturating_mul(STEPS).min(pace).min(LONGEST_GATHER).max(least)
     }
 
     /// Decisions take so long to be written.
@@ -127,14 +137,17 @@ mod tests {
     #[test]
     fn the_slower_the_server_the_longer_events_are_gathered() {
         let flow = Flow::default();
-        let gather = |millis| {
-            flow.set_pace(Duration::from_millis(millis));
-            flow.gather()
+        let gather = |took, due| {
+            [0, 3, 16, 40, 90, 30_000].map(|millis| {
+                flow.set_pace(Duration::from_millis(millis));
+                flow.gather(Duration::from_micros(took), due).as_micros()
+            })
         };
-        assert_eq!(
-            [0, 3, 16, 40, 90, 30_000].map(gather).map(|g| g.as_micros()),
-            [500, 500, 2000, 5000, 10_000, 10_000]
-        );
+        let least = [500, 500, 2000, 5000, 10_000, 10_000];
+        assert_eq!(gather(10, false), least, "steps that take no time");
+        assert_eq!(gather(10_000, true), least, "there is more to decide");
+        assert_eq!(gather(1000, false), [500, 3000, 16_000, 40_000, 40_000, 40_000]);
+        assert_eq!(gather(10_000, false), [500, 3000, 16_000, 40_000, 60_000, 60_000]);
     }
 
     #[test]
