@@ -41,6 +41,14 @@ pub(crate) type PlacesFound = Vec<(usize, TopologyAssignment)>;
 pub(crate) const MULTI_KUEUE: &str = "kueue.x-k8s.io/multikueue";
 const PROVISIONING: &str = "kueue.x-k8s.io/provisioning-request";
 
+/// What the number of pods that leaves take says of places.
+enum ByCount {
+    /// Whether there are some.
+    Known(bool),
+    /// There may be some.
+    Maybe,
+}
+
 /// Places of a podset.
 struct PlacesOf<'a> {
     flavor: FlavorId,
@@ -228,29 +236,45 @@ impl<'a> TasView<'a> {
     /// Whether there are places now.
     pub(crate) fn tas_fits(&self, id: WorkloadId, _cq: ClusterQueueId, requests: &TasRequests) -> bool {
         let find = || self.find_places(id, requests, false, &PlaceLimits::default());
-        let fits = requests.is_empty() || (self.may_fit(id, requests) && find().is_ok());
-        debug_assert!(fits || find().is_err(), "places beyond the number of pods that leaves take");
+        let fits = requests.is_empty()
+            || match self.fits_by_count(id, requests) {
+                ByCount::Known(fits) => fits,
+                ByCount::Maybe => find().is_ok(),
+            };
+        debug_assert_eq!(
+            fits,
+            requests.is_empty() || find().is_ok(),
+            "places by the number of pods that leaves take"
+        );
         fits
     }
 
-    /// Whether there may be places now, by the number of pods: a search for victims asks after each of them.
-    fn may_fit(&self, id: WorkloadId, requests: &TasRequests) -> bool {
-        let ([r], Some(wl)) = (&requests[..], self.state.wl(id)) else { return true };
+    /// Whether there are places now, by the number of pods: a search for victims asks after each of them.
+    fn fits_by_count(&self, id: WorkloadId, requests: &TasRequests) -> ByCount {
+        let ([r], Some(wl)) = (&requests[..], self.state.wl(id)) else { return ByCount::Maybe };
         let (Some(tree), Ok(pod_sets)) =
             (self.state.tas.trees.get(&r.flavor), pod_sets_with_updates(&wl.obj, requests))
         else {
-            return true;
+            return ByCount::Maybe;
         };
-        let Some(ps) = pod_sets.get(r.index) else { return true };
+        let Some(ps) = pod_sets.get(r.index) else { return ByCount::Maybe };
         if r.before.is_some() || !wl.obj.status.unhealthy_nodes.is_empty() {
-            return true;
+            return ByCount::Maybe;
         }
         let request = ps.topology.as_ref();
-        let required = request.and_then(|t| t.required.as_ref()).and_then(|level| tree.level(level));
+        let required = request.and_then(|t| t.required.as_ref());
+        let level = required.and_then(|level| tree.level(level));
+        let slices = request.map_or(&[][..], |t| &t.slices);
         // Kueue places whole slices.
-        let size = request.and_then(|t| t.slices.first()).map_or(1, |(_, size)| (*size).max(1));
+        let size = slices.first().map_or(1, |(_, size)| (*size).max(1));
         let pods = i64::from(r.count / size * size);
-        self.may_take(id, tree, (ps, r), (required, pods))
+        let may = self.may_take(id, tree, (ps, r), (level, pods));
+        // Pods of slices have to be together, and a level may be unknown.
+        let main = request.and_then(|t| t.required.as_ref().or(t.preferred.as_ref()));
+        let known =
+            main.map_or(r.implied || request.is_some_and(|t| t.unconstrained), |l| tree.level(l).is_some());
+        let alone = slices.is_empty() && known;
+        if may && !alone { ByCount::Maybe } else { ByCount::Known(may) }
     }
 
     /// Whether nodes that flavors share have capacity for what is admitted on all of them in this cycle. Kueue
