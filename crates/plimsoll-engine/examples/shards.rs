@@ -396,6 +396,8 @@ fn play(nodes: usize, shards: usize, skewed: bool, percent: usize, batch: usize)
             "  {took:.1} ms: {events} events, {actions} actions, {looked_at} nodes looked at, {claims} claims planned"
         );
     }
+    let most = on_processor.iter().map(|(_, [.., claims])| *claims).max().unwrap_or(0);
+    println!("most claims planned in a step: {most}");
     let (start, longest) = (starts.iter().copied().fold(0.0, f64::max), longest_at_start as f64 / 1e3);
     println!("start: {start:.2} s, the longest step of it {longest:.1} ms on a processor");
     println!("memory of one process: at most {} MiB, of which the load {before} MiB", memory("VmHWM"));
