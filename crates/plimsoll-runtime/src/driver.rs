@@ -19,7 +19,7 @@ use plimsoll_scheduler::Profile;
 use tokio::sync::oneshot;
 
 use crate::clock;
-use crate::flow::Flow;
+use crate::flow::{Flow, Left};
 use crate::metrics::observe::Observer;
 
 /// Most events taken into one step: with a million nodes, each takes about 25 microseconds, and as long in what follows from it.
@@ -237,7 +237,8 @@ fn run(
         observer.events(&gathered.events, now);
         fault::point("engine", "");
         let before = attempts(&engine);
-        engine.hold_admissions(flow.hold());
+        let held = flow.hold();
+        engine.hold_admissions(held);
         engine.hold_explanations(flow.has_many_explanations());
         let began = Instant::now();
         engine.step(now, &mut gathered.events, &mut actions);
@@ -267,8 +268,12 @@ fn run(
             Ok(input) => {
                 if gathered.take(input, &engine, &observer) {
                     // One that comes alone does not wait.
-                    let gather = flow.gather(took, sleep.is_zero());
-                    std::thread::sleep(gather.saturating_sub(began.elapsed()));
+                    let left = match sleep.is_zero() {
+                        true => Left::Something,
+                        false if held => Left::Held,
+                        false => Left::Nothing,
+                    };
+                    std::thread::sleep(flow.gather(took, left).saturating_sub(began.elapsed()));
                 }
             }
             Err(RecvTimeoutError::Timeout) => {}

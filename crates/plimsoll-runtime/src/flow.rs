@@ -36,15 +36,34 @@ struct Shared {
 
 /// Least time between two steps: in a burst, events are gathered instead of waking the thread for each.
 const LEAST_GATHER: Duration = Duration::from_micros(500);
-/// Longest time between two steps while events come and there is more to decide.
+/// Longest least time.
 const MOST_GATHER: Duration = Duration::from_millis(10);
-/// The time between two steps is this part of what a decision takes to be written.
+/// The least time is this part of what a decision takes to be written.
 const GATHER_PART: u32 = 8;
-/// Where there is nothing more to decide, it is so many times what the step took, but no more than a decision takes to be written, and
-/// no more than [`LONGEST_GATHER`]: steps then use this part of a processor.
-const STEPS: u32 = 40;
-/// Longest time between two steps while events come.
-const LONGEST_GATHER: Duration = Duration::from_millis(60);
+
+/// What a step has left to be decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// More than nothing.
+    Something,
+    /// What it may not decide while decisions wait to be written.
+    Held,
+    /// Nothing.
+    Nothing,
+}
+
+impl Left {
+    /// How long events are gathered: so many times what the step took, at most this part of what a decision takes to be written, and as
+    /// long. So steps take a small part of a processor, however much happens.
+    const fn gather(self) -> Option<(u32, u32, Duration)> {
+        match self {
+            Self::Something => None,
+            // A ClusterQueue admits one workload in a step.
+            Self::Held => Some((20, 2, Duration::from_millis(30))),
+            Self::Nothing => Some((40, 1, Duration::from_millis(60))),
+        }
+    }
+}
 
 /// So many explanations that wait are enough: more than are under way at once when the API server has nothing else to do.
 const MANY: usize = 256;
@@ -78,15 +97,12 @@ impl Flow {
         taken & 1 == 1 || taken >> 1 < self.0.sent.load(Ordering::SeqCst)
     }
 
-    /// How long the driver gathers events from the beginning of a step that took so long to the next one; `due`: there is more to
-    /// decide already.
-    pub fn gather(&self, took: Duration, due: bool) -> Duration {
+    /// How long the driver gathers events, from the beginning of a step that took so long to that of the next one.
+    pub fn gather(&self, took: Duration, left: Left) -> Duration {
         let pace = Duration::from_micros(self.0.pace.load(Ordering::Relaxed));
         let least = (pace / GATHER_PART).clamp(LEAST_GATHER, MOST_GATHER);
-        if due {
-            return least;
-        }
-        took.saturating_mul(STEPS).min(pace).min(LONGEST_GATHER).max(least)
+        let Some((times, part, most)) = left.gather() else { return least };
+        took.saturating_mul(times).min(pace / part).min(most).max(least)
     }
 
     /// Decisions take so long to be written.
@@ -137,17 +153,19 @@ mod tests {
     #[test]
     fn the_slower_the_server_the_longer_events_are_gathered() {
         let flow = Flow::default();
-        let gather = |took, due| {
+        let gather = |took, left| {
             [0, 3, 16, 40, 90, 30_000].map(|millis| {
                 flow.set_pace(Duration::from_millis(millis));
-                flow.gather(Duration::from_micros(took), due).as_micros()
+                flow.gather(Duration::from_micros(took), left).as_micros()
             })
         };
         let least = [500, 500, 2000, 5000, 10_000, 10_000];
-        assert_eq!(gather(10, false), least, "steps that take no time");
-        assert_eq!(gather(10_000, true), least, "there is more to decide");
-        assert_eq!(gather(1000, false), [500, 3000, 16_000, 40_000, 40_000, 40_000]);
-        assert_eq!(gather(10_000, false), [500, 3000, 16_000, 40_000, 60_000, 60_000]);
+        assert_eq!(gather(10, Left::Nothing), least, "steps that take no time");
+        assert_eq!(gather(10_000, Left::Something), least, "there is more to decide");
+        assert_eq!(gather(1000, Left::Held), [500, 1500, 8000, 20_000, 20_000, 20_000]);
+        assert_eq!(gather(10_000, Left::Held), [500, 1500, 8000, 20_000, 30_000, 30_000]);
+        assert_eq!(gather(1000, Left::Nothing), [500, 3000, 16_000, 40_000, 40_000, 40_000]);
+        assert_eq!(gather(10_000, Left::Nothing), [500, 3000, 16_000, 40_000, 60_000, 60_000]);
     }
 
     #[test]

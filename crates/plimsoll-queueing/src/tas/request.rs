@@ -273,7 +273,7 @@ impl<'a> TasView<'a> {
         let main = request.and_then(|t| t.required.as_ref().or(t.preferred.as_ref()));
         let known =
             main.map_or(r.implied || request.is_some_and(|t| t.unconstrained), |l| tree.level(l).is_some());
-        let alone = slices.is_empty() && known;
+        let alone = slices.is_empty() && known && !tree.levels.is_empty();
         if may && !alone { ByCount::Maybe } else { ByCount::Known(may) }
     }
 
