@@ -110,12 +110,8 @@ impl Trees {
     }
 
     fn engine(fair: bool) -> Engine {
-        let config = Config {
-            fair_sharing: fair.then(FairSharing::default),
-            wait_for_pods_ready: Some(Default::default()),
-            ..Config::default()
-        };
-        Engine::new(config)
+        let (fair_sharing, wait_for_pods_ready) = (fair.then(FairSharing::default), Some(Default::default()));
+        Engine::new(Config { fair_sharing, wait_for_pods_ready, ..Config::default() })
     }
 
     fn parent_of_cohort(&self, i: usize) -> Option<usize> {

@@ -494,9 +494,5 @@ mod tests {
             let error = queueing(&text, false, &Modules::default()).map(drop).map_err(|e| format!("{e:#}"));
             assert!(error.as_ref().is_err_and(|e| e.contains(want)), "{rest}: {error:?}");
         }
-        // Kueue 0.19: a v1beta2 file supervises readiness unless it says otherwise.
-        assert!(
-            queueing(EMPTY, true, &Modules::default()).is_ok_and(|(c, ..)| c.wait_for_pods_ready.is_some())
-        );
     }
 }

@@ -13,8 +13,8 @@ const PATIENCE: usize = 2 * MAX_ENTRIES;
 /// the last step, and that does not count: a step changes nodes itself, those of claims, and what was put off has to come to an end.
 const REPAIRED_AT_ONCE: usize = 64;
 
-/// A step that has looked at more than this part of what it may decides nothing with the ranks that it has made so.
-const ENOUGH: usize = 4;
+/// A step that has looked at more than this part of what it may, for one kind of pods, leaves it to the next one to decide about them.
+const ENOUGH: usize = 2;
 
 /// How many nodes ranks look at again that have changed.
 #[derive(Clone, Copy, Debug)]
@@ -94,10 +94,10 @@ impl Work {
         }
     }
 
-    /// Counts nodes looked at for ranks that are needed now; whether the step has done enough, so that the next one decides with them.
+    /// Counts nodes looked at for ranks that are needed now; whether that is enough for a step, so that the next one decides with them.
     pub fn is_enough(&mut self, looked_at: usize) -> bool {
         self.looked_at += looked_at;
-        looked_at > 0 && self.left() < usize::MAX && self.looked_at > self.most / ENOUGH
+        self.left() < usize::MAX && looked_at > self.most / ENOUGH
     }
 
     /// Ends an attempt; whether it is put off.
