@@ -208,7 +208,7 @@ impl Ranks {
             Some((r.repair(meter, runner, cluster, pod, how)?, r))
         });
         let (enough, usable) = match usable {
-            Some((work, ranked)) => (self.work.is_enough(work), Some(ranked)),
+            Some((work, ranked)) => (work > 0 && self.work.is_enough(work), Some(ranked)),
             None => (false, None),
         };
         match usable {
@@ -250,7 +250,8 @@ impl Ranks {
         };
         let how = (&mut self.topology, self.work.left());
         let Some(work) = ranked.go_on(meter, runner, cluster, pod, how) else { return Found::Unknown };
-        if !self.work.is_enough(work) && ranked.is_whole() {
+        self.work.looked_at += work;
+        if ranked.is_whole() {
             return Found::Whole(slot, variant, ranked);
         }
         self.put_off(cluster, pod, (slot, variant), ranked)

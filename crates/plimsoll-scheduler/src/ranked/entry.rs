@@ -76,6 +76,8 @@ pub(crate) struct Ranked {
     fixed: Vec<Scoring>,
     scaled: Vec<Scaled>,
     layers: Vec<Layer>,
+    /// Whether there were pods with affinity when the layers were found to be all.
+    beside_affinity: bool,
     /// The nodes below this number are counted, and those below this one are looked at: all, unless it is still being made.
     counted: usize,
     seen: usize,

@@ -13,7 +13,7 @@ const PATIENCE: usize = 2 * MAX_ENTRIES;
 /// the last step, and that does not count: a step changes nodes itself, those of claims, and what was put off has to come to an end.
 const REPAIRED_AT_ONCE: usize = 64;
 
-/// A step that has looked at more than this part of what it may, for one kind of pods, leaves it to the next one to decide about them.
+/// A step that has looked again at more than this part of the nodes that it may look at leaves it to the next one to decide.
 const ENOUGH: usize = 2;
 
 /// How many nodes ranks look at again that have changed.
@@ -94,7 +94,7 @@ impl Work {
         }
     }
 
-    /// Counts nodes looked at for ranks that are needed now; whether that is enough for a step, so that the next one decides with them.
+    /// Counts nodes looked at again; whether that is enough for a step, so that the next one decides with them.
     pub fn is_enough(&mut self, looked_at: usize) -> bool {
         self.looked_at += looked_at;
         self.left() < usize::MAX && looked_at > self.most / ENOUGH

@@ -80,6 +80,7 @@ impl Ranked {
             seen: 0,
             behind: Vec::new(),
             layers,
+            beside_affinity: cluster.with_affinity > 0,
             verdicts: vec![NO_NODE; n],
             rows: vec![Row::default(); n],
             table: Vec::new(),

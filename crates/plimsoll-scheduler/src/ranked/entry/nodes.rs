@@ -40,7 +40,10 @@ impl Ranked {
             return self.repair_nodes(meter, runner, cluster, pod, most);
         }
         // The first pod with affinity makes pods elsewhere matter for all others.
-        if runner.layers_of(cluster, pod) > self.layers.len() {
+        let affinity = cluster.with_affinity > 0;
+        if affinity != std::mem::replace(&mut self.beside_affinity, affinity)
+            && runner.layers_of(cluster, pod) > self.layers.len()
+        {
             return None;
         }
         let changed = cluster.changes.since(self.position)?;
@@ -103,7 +106,27 @@ impl Ranked {
             nodes.into_iter().for_each(|one| self.look_at(meter, runner, cluster, pod, one));
         }
         let mut work = 0;
-        while work < most.counted
+        if !self.behind.is_empty() {
+            work = self.catch_up(meter, runner, cluster, pod, most.counted);
+        }
+        if let (Some(meter), Some(began)) = (meter, began) {
+            meter.point_ran(Point::Filter, began);
+        }
+        (!self.broken).then_some(work)
+    }
+
+    /// Looks again at nodes that have changed, about as many as `most`; as how many that counts.
+    #[cold]
+    fn catch_up(
+        &mut self,
+        meter: Option<&Metered>,
+        runner: &Runner,
+        cluster: &mut Cluster,
+        pod: &Incoming,
+        most: usize,
+    ) -> usize {
+        let mut work = 0;
+        while work < most
             && let Some(one) = self.behind.pop()
         {
             work += self.work_on(cluster, one.0);
@@ -112,9 +135,6 @@ impl Ranked {
         if self.behind.is_empty() {
             self.behind = Vec::new();
         }
-        if let (Some(meter), Some(began)) = (meter, began) {
-            meter.point_ran(Point::Filter, began);
-        }
-        (!self.broken).then_some(work)
+        work
     }
 }
