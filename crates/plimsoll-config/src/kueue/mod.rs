@@ -353,14 +353,16 @@ fn wait_for_pods_ready(
     if (old && raw.enable != Some(true)) || (!old && disabled) {
         return;
     }
-    let default = Duration::from_seconds(if old { 300 } else { 1800 });
+    let usual = WaitForPodsReady::default();
+    let default = if old { Duration::from_seconds(300) } else { usual.timeout };
     // In v1beta2 0s stands for the default (Kueue's `defaults.go`).
     let timeout = errors
         .duration("waitForPodsReady.timeout", raw.timeout.as_ref())
         .filter(|t| old || *t > Duration::ZERO)
         .unwrap_or(default);
     let recovery = errors.duration("waitForPodsReady.recoveryTimeout", raw.recovery_timeout.as_ref());
-    let seconds = |v: Option<i32>, default: i64| Duration::from_seconds(v.map_or(default, i64::from));
+    let seconds =
+        |v: Option<i32>, default| v.map_or(default, |seconds| Duration::from_seconds(i64::from(seconds)));
     for (name, v) in [
         ("backoffLimitCount", requeuing.and_then(|r| r.backoff_limit_count)),
         ("backoffBaseSeconds", requeuing.and_then(|r| r.backoff_base_seconds)),
@@ -379,8 +381,8 @@ fn wait_for_pods_ready(
         },
         block_admission: raw.block_admission.unwrap_or(old),
         backoff_limit: requeuing.and_then(|r| r.backoff_limit_count),
-        backoff_base: seconds(requeuing.and_then(|r| r.backoff_base_seconds), 60),
-        backoff_max: seconds(requeuing.and_then(|r| r.backoff_max_seconds), 3600),
+        backoff_base: seconds(requeuing.and_then(|r| r.backoff_base_seconds), usual.backoff_base),
+        backoff_max: seconds(requeuing.and_then(|r| r.backoff_max_seconds), usual.backoff_max),
     });
 }
 

@@ -12,6 +12,8 @@ fn defaults_differ_by_version() {
     let new = with(HEAD, "").expect("an empty file");
     let wait = new.queueing.wait_for_pods_ready.expect("on by default");
     assert_eq!((wait.timeout, wait.block_admission), (Duration::from_seconds(1800), false));
+    let backoff = [60, 3600].map(Duration::from_seconds);
+    assert_eq!(([wait.backoff_base, wait.backoff_max], wait.backoff_limit), (backoff, None));
     assert_eq!(wait.recovery_timeout, Some(wait.timeout));
     assert_eq!(new.frameworks, ["batch/job"]);
     assert!(new.queueing.fair_sharing.is_none());
