@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// Parses an object; `metadata.managedFields` is left out.
@@ -20,6 +21,69 @@ pub fn parse(bytes: &[u8]) -> serde_json::Result<Value> {
 /// An object's metadata alone, in an object, without `managedFields`; `None` when it can't be read.
 pub fn metadata(bytes: &[u8]) -> Option<Value> {
     Part::Head.deserialize(&mut serde_json::Deserializer::from_slice(bytes)).ok()
+}
+
+/// The text of an object without `managedFields`, where they are found and kind and version stand before its metadata: then
+/// [`parse`] makes the same of both. Of what follows it is not read whether it is JSON.
+pub fn lean<'a>(text: &'a [u8]) -> Option<[&'a [u8]; 2]> {
+    let mut found = Managed::default();
+    // It ends where they are found, which is an error to the parser.
+    let _ = Find(&mut found, Part::Object).deserialize(&mut serde_json::Deserializer::from_slice(text));
+    let value = found.value.filter(|_| found.typed == 2)?.get();
+    let start = value.as_ptr().addr().checked_sub(text.as_ptr().addr())?;
+    let (before, after) = (text.get(..start)?, text.get(start + value.len()..)?);
+    let before = before.trim_ascii_end().strip_suffix(b":")?.trim_ascii_end();
+    let before = before.strip_suffix(b"\"managedFields\"")?;
+    match after.trim_ascii_start().strip_prefix(b",") {
+        Some(after) => Some([before, after]),
+        None => Some([before.trim_ascii_end().strip_suffix(b",")?, after]),
+    }
+}
+
+/// What [`lean`] looks for.
+#[derive(Default)]
+struct Managed<'de> {
+    /// How many of kind and version were seen.
+    typed: u8,
+    value: Option<&'de RawValue>,
+}
+
+/// Looks for it in an object or its metadata.
+struct Find<'a, 'de>(&'a mut Managed<'de>, Part);
+
+impl<'de> DeserializeSeed<'de> for Find<'_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Find<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.1.expecting(f)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self(found, part) = self;
+        while let Some(key) = map.next_key::<&str>()? {
+            match (part, key) {
+                (Part::Object, "metadata") => return map.next_value_seed(Find(found, Part::Metadata)),
+                (Part::Metadata, "managedFields") => {
+                    found.value = Some(map.next_value()?);
+                    return Ok(());
+                }
+                (part, key) => {
+                    let typed = matches!((part, key), (Part::Object, "apiVersion" | "kind"));
+                    found.typed += u8::from(typed);
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The parts of an object that are not taken as they are.
@@ -130,6 +194,9 @@ mod tests {
                 None => json!({}),
             });
             prop_assert_eq!(metadata_of(text.as_bytes()), head);
+            if let Some(lean) = lean(text.as_bytes()) {
+                prop_assert_eq!(serde_json::from_slice(&lean.concat()).ok(), plain(&text));
+            }
             // What is cut off, or goes on, is an error to both.
             let part: String = text.chars().take(cut.index(text.len())).collect();
             prop_assert_eq!(parse(part.as_bytes()).ok(), plain(&part));
@@ -143,6 +210,39 @@ mod tests {
         let text = r#"{"metadata":{"managedFields":1,"name":"a","managedFields":2},"a":1,"metadata":{"name":"b","managedFields":[]},"a":2}"#;
         assert_eq!(parse(text.as_bytes()).ok(), Some(json!({"metadata": {"name": "b"}, "a": 2})));
         assert_eq!(parse(text.as_bytes()).ok(), plain(text));
+    }
+
+    #[test]
+    fn a_text_is_made_lean() {
+        for (text, wanted) in [
+            (
+                r#"{"kind":"W","apiVersion":"v1","metadata":{"managedFields":[{"a":"]"}],"name":"a"},"spec":1}"#,
+                r#"{"kind":"W","apiVersion":"v1","metadata":{"name":"a"},"spec":1}"#,
+            ),
+            (
+                r#"{"apiVersion":"v1","kind":"W", "metadata" : { "name":"a" , "managedFields" : [] } ,"spec":1}"#,
+                r#"{"apiVersion":"v1","kind":"W", "metadata" : { "name":"a"  } ,"spec":1}"#,
+            ),
+            (
+                r#"{"apiVersion":"v1","kind":"W","metadata":{"name":"managedFields","managedFields":null}}"#,
+                r#"{"apiVersion":"v1","kind":"W","metadata":{"name":"managedFields"}}"#,
+            ),
+        ] {
+            let made = lean(text.as_bytes()).map(|lean| String::from_utf8(lean.concat()).unwrap());
+            assert_eq!(made.as_deref(), Some(wanted));
+            assert_eq!(serde_json::from_str(wanted).ok(), plain(text));
+        }
+        for text in [
+            r#"{"metadata":{"managedFields":[],"name":"a"},"apiVersion":"v1","kind":"W"}"#,
+            r#"{"apiVersion":"v1","kind":"W","metadata":{"name":"a"},"managedFields":[]}"#,
+            r#"{"apiVersion":"v1","kind":"W","metadata":{"managedFields":[]}}"#,
+            r#"{"apiVersion":"v1","kind":"W","metadata":{"a":{"managedFields":[],"b":1}}}"#,
+            r#"{"apiVersion":"v1","kind":"W","metadata":[{"managedFields":[]}]}"#,
+            "{",
+            "",
+        ] {
+            assert_eq!(lean(text.as_bytes()), None, "{text}");
+        }
     }
 
     #[test]

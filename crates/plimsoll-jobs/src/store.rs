@@ -2,6 +2,7 @@
 //! that shares an [`ObjectStore`] between threads adds its own.
 
 mod declared;
+mod gone;
 mod kept;
 mod packed;
 mod terminating;
@@ -10,14 +11,14 @@ mod unreachable;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use plimsoll_api::json;
+use plimsoll_api::kueue::variants;
 use plimsoll_api::resource::{self, Resource};
-use plimsoll_api::{json, timestamp};
-use plimsoll_state::Time;
 use serde_json::Value;
 
 use self::declared::DeclaredKinds;
 pub use self::declared::KnownKind;
-use self::kept::{Kept, Recent};
+use self::kept::{Kept, Recent, is_before_deletion, without_managed_fields};
 use self::terminating::Terminating;
 use self::unreachable::UnreachableNodes;
 use crate::custom_kind::CustomKind;
@@ -70,9 +71,6 @@ pub enum Kind {
     Custom(CustomKind),
 }
 
-/// Removed objects that are remembered: more than are removed while a response is on its way.
-const REMOVED: usize = 256;
-
 impl Kind {
     /// The kind of a resource, if it is kept.
     pub fn of(resource: Resource) -> Option<Self> {
@@ -119,6 +117,24 @@ struct Table {
 }
 
 type Name = (String, String);
+
+/// Where an object comes from.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    /// A watch has shown it, perhaps as this text.
+    Watch(Option<&'a [u8]>),
+    /// The answer to a request.
+    Answer,
+}
+
+impl<'a> Source<'a> {
+    fn text(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Watch(text) => text,
+            Self::Answer => None,
+        }
+    }
+}
 
 fn forget(index: &mut HashMap<Name, BTreeSet<String>>, of: &Name, pod: &str) {
     if let Some(members) = index.get_mut(of) {
@@ -169,6 +185,8 @@ pub struct ObjectStore {
     requests: HashMap<Name, BTreeSet<String>>,
     /// UIDs of objects that were removed, the last one first.
     removed: VecDeque<String>,
+    /// ClusterQueues with a policy of concurrent admission.
+    with_variants: BTreeSet<String>,
     /// Priority classes of workloads whose last change has left their value.
     same_value: BTreeSet<String>,
     /// Kinds that are not built in.
@@ -212,6 +230,9 @@ impl ObjectStore {
                     forget(&mut self.owned_by_name, &(name.0.clone(), named(owner)), &name.1);
                 }
             }
+            Kind::ClusterQueue => {
+                self.with_variants.remove(&name.1);
+            }
             Kind::ProvisioningRequest => {
                 for workload in workloads_of(object) {
                     forget(&mut self.requests, &(name.0.clone(), workload.to_owned()), &name.1);
@@ -250,6 +271,9 @@ impl ObjectStore {
                     self.requests.entry(of).or_default().insert(name.1.clone());
                 }
             }
+            Kind::ClusterQueue if variants::has_policy(object) => {
+                self.with_variants.insert(name.1.clone());
+            }
             Kind::JobKind => self.declared.declare(object),
             _ => {}
         }
@@ -257,11 +281,20 @@ impl ObjectStore {
 
     /// Keeps `object`, which a watch has shown, unless a newer version is known.
     pub fn put(&mut self, kind: Kind, object: impl Into<Arc<Value>>) {
-        let object = object.into();
+        self.put_shown(kind, object.into(), None);
+    }
+
+    /// [`ObjectStore::put`] of an object that the watch has shown as this text.
+    pub fn put_text(&mut self, kind: Kind, object: Arc<Value>, text: &[u8]) {
+        self.put_shown(kind, object, Some(text));
+    }
+
+    fn put_shown(&mut self, kind: Kind, object: Arc<Value>, text: Option<&[u8]>) {
         let name = key(&object);
-        let uid = json::uid(&object).to_owned();
-        self.keep(kind, &name, object);
-        if self.has(kind, &name, &uid) {
+        let unseen = self.tables.get(&kind).is_some_and(|table| table.unseen.contains(&name));
+        let uid = unseen.then(|| json::uid(&object).to_owned());
+        self.keep(kind, &name, object, Source::Watch(text));
+        if uid.is_some_and(|uid| self.has(kind, &name, &uid)) {
             self.table_mut(kind).unseen.remove(&name);
         }
     }
@@ -278,15 +311,23 @@ impl ObjectStore {
         self.find(kind, name).is_some_and(|o| o.uid() == uid)
     }
 
-    fn keep(&mut self, kind: Kind, name: &Name, object: Arc<Value>) {
+    fn keep(&mut self, kind: Kind, name: &Name, object: Arc<Value>, from: Source<'_>) {
         let object = without_managed_fields(object);
         let mut reindex = true;
         if let Some(old) = self.find(kind, name) {
             if old.revision() > revision(&object) {
                 return;
             }
+            if let Some(change) = old.brought(&object) {
+                // That its deletion was accepted is not in the text.
+                let text = from.text().filter(|_| !json::deleting(&object));
+                return self.recent.shown(kind, change, text);
+            }
+            if matches!(from, Source::Answer) && old.is_version_of(&object) {
+                return;
+            }
             let old = old.head();
-            if Arc::ptr_eq(&object, &old) || is_before_deletion(&object, &old) {
+            if is_before_deletion(&object, &old) {
                 return;
             }
             reindex = !has_same_keys(kind, &object, &old);
@@ -304,7 +345,7 @@ impl ObjectStore {
         if reindex {
             self.index(kind, name, &object);
         }
-        let (kept, unchanged) = self.recent.keep(kind, name, object);
+        let (kept, unchanged) = self.recent.keep(kind, name, object, from.text());
         self.table_mut(kind).objects.insert(name.clone(), kept);
         if let Some((kind, name, change)) = unchanged {
             let kept = self.tables.get_mut(&kind).and_then(|t| t.objects.get_mut(&name));
@@ -340,12 +381,12 @@ impl ObjectStore {
         let name = key(&object);
         let uid = json::uid(&object).to_owned();
         if self.has(kind, &name, &uid) {
-            return self.keep(kind, &name, object);
+            return self.keep(kind, &name, object, Source::Answer);
         }
         if revision(&object) <= self.tables.get(&kind).map_or(0, |t| t.listed) {
             return;
         }
-        self.keep(kind, &name, object);
+        self.keep(kind, &name, object, Source::Answer);
         if self.has(kind, &name, &uid) {
             self.table_mut(kind).unseen.insert(name);
         }
@@ -363,52 +404,19 @@ impl ObjectStore {
         gone.into_iter().filter_map(|name| self.remove(kind, &name.0, &name.1, "")).collect()
     }
 
-    /// Forgets the object with this UID (empty: whatever has the name). Another one that has its name by now stays: the
-    /// response to a read or a write can show it before the watch shows the end of this one.
-    pub fn remove(&mut self, kind: Kind, namespace: &str, name: &str, uid: &str) -> Option<Arc<Value>> {
-        if !uid.is_empty() {
-            self.removed.truncate(REMOVED - 1);
-            self.removed.push_front(uid.to_owned());
-        }
-        let name = (namespace.to_owned(), name.to_owned());
-        let table = self.tables.get_mut(&kind)?;
-        if !uid.is_empty() && table.objects.get(&name).is_some_and(|o| o.uid() != uid) {
-            return None;
-        }
-        let old = table.objects.remove(&name)?.object();
-        table.unseen.remove(&name);
-        match kind {
-            Kind::WorkloadPriorityClass => {
-                self.same_value.remove(&name.1);
-            }
-            Kind::JobKind => self.declared.withdraw(&name.1),
-            _ => {}
-        }
-        self.unindex(kind, &name, &old);
-        Some(old)
-    }
-
-    /// The API server has accepted the deletion of the object with this UID. It counts as terminating until a watch shows
-    /// its end, also where events come later that are older than the deletion.
-    pub fn deletion_accepted(&mut self, kind: Kind, namespace: &str, name: &str, uid: &str, now: Time) {
-        let name = (namespace.to_owned(), name.to_owned());
-        let Some(kept) = self.find(kind, &name).filter(|o| o.uid() == uid) else { return };
-        let mut object = kept.object();
-        if !json::deleting(&object) {
-            let stamp = timestamp::text(now).into();
-            json::set(Arc::make_mut(&mut object), &["metadata", "deletionTimestamp"], stamp);
-            self.keep(kind, &name, object);
-        }
-    }
-
-    /// Whether a watch has shown the end of the object with this UID, of late.
-    pub fn was_removed(&self, uid: &str) -> bool {
-        self.removed.iter().any(|removed| removed == uid)
-    }
-
     /// An object, if known. The namespace is empty for kinds of cluster scope.
     pub fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<Value>> {
         self.find(kind, &(namespace.to_owned(), name.to_owned())).map(Kept::object)
+    }
+
+    /// Whether any ClusterQueue has a policy of concurrent admission.
+    pub(crate) fn are_variants_wanted(&self) -> bool {
+        !self.with_variants.is_empty()
+    }
+
+    /// The UID of an object, if known.
+    pub fn uid(&self, kind: Kind, namespace: &str, name: &str) -> Option<&str> {
+        self.find(kind, &(namespace.to_owned(), name.to_owned())).map(Kept::uid)
     }
 
     /// All objects of a kind, by namespace and name. Those that have not changed for long are parsed: for kinds of which there
@@ -475,21 +483,6 @@ fn named(owner: &Value) -> String {
 fn has_same_keys(kind: Kind, new: &Value, old: &Value) -> bool {
     kind == Kind::Workload
         && json::at(new, &["metadata", "ownerReferences"]) == json::at(old, &["metadata", "ownerReferences"])
-}
-
-/// Whether `object` was read before the deletion of `known` was accepted: a deletion is never withdrawn.
-fn is_before_deletion(object: &Value, known: &Value) -> bool {
-    json::deleting(known) && !json::deleting(object) && json::uid(known) == json::uid(object)
-}
-
-/// Nothing here reads `managedFields`, and as a tree of maps they take more memory than all the rest of an object.
-fn without_managed_fields(mut object: Arc<Value>) -> Arc<Value> {
-    if object.pointer("/metadata/managedFields").is_some()
-        && let Some(metadata) = Arc::make_mut(&mut object).get_mut("metadata").and_then(Value::as_object_mut)
-    {
-        metadata.remove("managedFields");
-    }
-    object
 }
 
 #[cfg(test)]

@@ -64,6 +64,11 @@ impl Cache {
         self.write(|o| o.put(kind, object));
     }
 
+    /// See [`ObjectStore::put_text`].
+    pub fn put_text(&self, kind: Kind, object: Arc<Value>, text: &[u8]) {
+        self.write(|o| o.put_text(kind, object, text));
+    }
+
     /// See [`ObjectStore::put_created`].
     pub fn put_created(&self, kind: Kind, object: Value) {
         self.write(|o| o.put_created(kind, object));

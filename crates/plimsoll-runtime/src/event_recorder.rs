@@ -19,7 +19,7 @@ use plimsoll_api::event::{EventRecord, ObjectReference};
 use plimsoll_state::Time;
 use serde_json::json;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::api::{Api, EVENTS, Error, PatchKind};
 use crate::clock;
@@ -40,6 +40,8 @@ const SERIES_MAX: usize = 4096;
 const FEW: usize = 1000;
 /// An event that waits for so long has been overtaken by newer ones about its object.
 const HELD_UP: Duration = Duration::from_secs(1);
+/// How often those in front are looked at that wait for a permit.
+const PRUNE: Duration = Duration::from_millis(100);
 /// An event that could not be written for so long is dropped.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -107,8 +109,9 @@ impl Writer {
         let mut backlog = Backlog::default();
         let mut looks = tokio::time::interval(LOOK);
         let mut open = true;
+        let mut prunes = tokio::time::interval(PRUNE);
+        prunes.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            backlog.prune(&self.ended);
             let waits = !backlog.waiting.is_empty();
             if !open && !waits {
                 return;
@@ -122,6 +125,7 @@ impl Writer {
                     backlog.prune(&self.ended);
                     backlog.write(&self.api, permit);
                 }
+                _ = prunes.tick(), if waits => backlog.prune(&self.ended),
                 _ = looks.tick() => backlog.look(),
             }
         }

@@ -246,7 +246,7 @@ impl Sinks {
         // The cache first: the engine's answer and the enqueued keys read it.
         let mut turn = self.turn();
         if let Some(kind) = kind {
-            self.cache.put(kind, Arc::clone(&object));
+            self.cache.put_text(kind, Arc::clone(&object), bytes);
         }
         match (event, &mut turn) {
             (Ok(Some(event)), Some(turn)) => turn.upsert(event, &object),

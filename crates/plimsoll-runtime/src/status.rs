@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_api::execution::status::{Status, StatusKey, status_of, status_request};
-use plimsoll_api::json;
 use plimsoll_client::health::Health;
 use plimsoll_client::leader_election::Claim;
 use plimsoll_client::supervise::caught;
@@ -191,8 +190,8 @@ async fn acquire(
 
 /// The UID of an object, or empty.
 fn uid_of(cache: &Cache, (resource, namespace, name): &StatusKey) -> String {
-    let object = Kind::of(*resource).and_then(|kind| cache.get(kind, namespace, name));
-    object.map(|object| json::uid(&object).to_owned()).unwrap_or_default()
+    let uid = |kind| cache.objects(|objects| objects.uid(kind, namespace, name).map(str::to_owned));
+    Kind::of(*resource).and_then(uid).unwrap_or_default()
 }
 
 async fn write(

@@ -13,6 +13,11 @@ pub const ALLOWED_FLAVORS: &str = "kueue.x-k8s.io/workload-allowed-resource-flav
 /// Gate that keeps a variant from preempting others until it is its turn among its siblings.
 pub const PREEMPTION_GATE: &str = "kueue.x-k8s.io/concurrent-admission";
 
+/// Whether a ClusterQueue admits its workloads by variants.
+pub fn has_policy(cq: &Value) -> bool {
+    cq["spec"]["concurrentAdmissionPolicy"].is_object()
+}
+
 /// Whether a workload with this metadata is admitted by variants.
 pub fn is_parent(meta: &Value) -> bool {
     meta["labels"][PARENT] == "true"

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use plimsoll_api::event::EventRecord;
 use plimsoll_api::json;
-use plimsoll_api::kueue::variants;
+use plimsoll_api::kueue::variants::{self, has_policy};
 use plimsoll_api::resource::WORKLOADS;
 use serde_json::{Value, json};
 
@@ -54,7 +54,10 @@ pub(crate) fn affected(objects: &ObjectStore, kind: Kind, object: &Value) -> Vec
                 let name = json::text(owner, &["name"]).to_owned();
                 vec![Key::Variants(json::namespace(object).to_owned(), name)]
             }
-            None if is_parent(object) || cluster_queue(object, objects).is_some_and(|cq| has_policy(&cq)) => {
+            None if is_parent(object) => vec![key_of(object)],
+            None if objects.are_variants_wanted()
+                && cluster_queue(object, objects).is_some_and(|cq| has_policy(&cq)) =>
+            {
                 vec![key_of(object)]
             }
             None => Vec::new(),
@@ -76,10 +79,6 @@ pub(crate) fn affected(objects: &ObjectStore, kind: Kind, object: &Value) -> Vec
         }
         _ => Vec::new(),
     }
-}
-
-fn has_policy(cq: &Value) -> bool {
-    cq["spec"]["concurrentAdmissionPolicy"].is_object()
 }
 
 /// Workloads of a ClusterQueue whose variants are not those of its flavors, as after a change of these. Statuses of queues

@@ -3,7 +3,7 @@
 //! A Workload takes 25 KiB as a tree, because a map of one entry has room for eleven, 3 KiB as text, and a fraction of that as its
 //! difference from another one. Reading one that has not changed for long costs a parse.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use plimsoll_api::watch::Meta;
@@ -77,6 +77,30 @@ impl Kept {
         (same && !meta.resource_version.is_empty()).then(|| Arc::clone(object))
     }
 
+    /// The change that brought it, if it is this tree.
+    pub(super) fn brought(&self, object: &Arc<Value>) -> Option<u64> {
+        match self {
+            Self::Tree(tree, change) if Arc::ptr_eq(tree, object) => Some(*change),
+            _ => None,
+        }
+    }
+
+    /// Whether it is the version that `object` is, and known to be deleted where that is.
+    pub(super) fn is_version_of(&self, object: &Value) -> bool {
+        let revision = revision(object);
+        revision > 0
+            && self.revision() == revision
+            && self.uid() == json::uid(object)
+            && self.is_deleting() == json::deleting(object)
+    }
+
+    fn is_deleting(&self) -> bool {
+        match self {
+            Self::Tree(object, _) => json::deleting(object),
+            Self::Text(text) => text.is_deleting,
+        }
+    }
+
     pub(super) fn uid(&self) -> &str {
         match self {
             Self::Tree(object, _) => json::uid(object),
@@ -107,22 +131,22 @@ impl Kept {
         }
     }
 
-    /// Makes an object text that this change has brought.
-    fn pack(&mut self, kind: Kind, change: u64, room: &mut Room) {
-        let Room { scratch, samples } = room;
-        scratch.clear();
+    /// Makes an object text that this change has brought; `json`: as a watch has shown it.
+    fn pack(&mut self, kind: Kind, change: u64, json: Option<Packed>, room: &mut Room) {
         if let Self::Tree(object, brought) = self
             && *brought == change
-            && serde_json::to_writer(&mut *scratch, &**object).is_ok()
+            && let Some(json) = json.or_else(|| room.write(kind, object))
         {
-            *self = Self::Text(Box::new(Text {
+            let text = Text {
                 uid: json::uid(object).into(),
                 revision: revision(object),
                 is_reserving: is_reserving(object),
                 is_finished: json::is_true(object, "Finished"),
                 is_deleting: json::deleting(object),
-                json: samples.pack(kind, scratch),
-            }));
+                json,
+            };
+            debug_assert_eq!(text.object(), **object);
+            *self = Self::Text(Box::new(text));
         }
     }
 }
@@ -130,6 +154,21 @@ impl Kept {
 /// Whether a Workload has an admission and has not finished.
 fn is_reserving(object: &Value) -> bool {
     !object["status"]["admission"].is_null() && !json::is_true(object, "Finished")
+}
+
+/// Whether `object` was read before the deletion of `known` was accepted: a deletion is never withdrawn.
+pub(super) fn is_before_deletion(object: &Value, known: &Value) -> bool {
+    json::deleting(known) && !json::deleting(object) && json::uid(known) == json::uid(object)
+}
+
+/// Nothing here reads `managedFields`, and as a tree of maps they take more memory than all the rest of an object.
+pub(super) fn without_managed_fields(mut object: Arc<Value>) -> Arc<Value> {
+    if object.get("metadata").is_some_and(|metadata| metadata.get("managedFields").is_some())
+        && let Some(metadata) = Arc::make_mut(&mut object).get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        metadata.remove("managedFields");
+    }
+    object
 }
 
 /// Whether there may be very many objects of a kind.
@@ -145,25 +184,48 @@ struct Room {
     samples: Samples,
 }
 
+impl Room {
+    /// Writes an object as text, and packs it.
+    fn write(&mut self, kind: Kind, object: &Value) -> Option<Packed> {
+        self.scratch.clear();
+        serde_json::to_writer(&mut self.scratch, object).ok()?;
+        Some(self.samples.pack(kind, &self.scratch))
+    }
+
+    /// Packs the text of an object that a watch has shown.
+    fn take(&mut self, kind: Kind, text: &[u8]) -> Option<Packed> {
+        let [before, after] = object::lean(text)?;
+        self.scratch.clear();
+        self.scratch.extend_from_slice(before);
+        self.scratch.extend_from_slice(after);
+        Some(self.samples.pack(kind, &self.scratch))
+    }
+}
+
 /// The objects of numerous kinds that changed last.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     /// Workloads, and objects of other kinds. The one that changed last is the last; with the number of the change.
     order: [VecDeque<(Kind, Name, u64)>; 2],
     changes: u64,
+    /// The texts of Workloads that a watch has shown, by the number of the change: to pack them when they come takes less than to write
+    /// a tree that has not been used for a while.
+    texts: HashMap<u64, Packed>,
     room: Room,
 }
 
 impl Recent {
-    /// Keeps an object that has changed as a tree. Gives the one that has not changed for longest, which becomes text unless
-    /// it has changed since.
+    /// Keeps an object that has changed as a tree, and its text as a watch has shown it. Gives the one that has not changed for
+    /// longest, which becomes text unless it has changed since.
     pub(super) fn keep(
         &mut self,
         kind: Kind,
         name: &Name,
         object: Arc<Value>,
+        text: Option<&[u8]>,
     ) -> (Kept, Option<(Kind, Name, u64)>) {
         self.changes += 1;
+        self.shown(kind, self.changes, text);
         let kept = Kept::Tree(object, self.changes);
         if !is_numerous(kind) {
             return (kept, None);
@@ -176,10 +238,21 @@ impl Recent {
         (kept, old)
     }
 
+    /// A watch has shown what this change has brought, as this text.
+    pub(super) fn shown(&mut self, kind: Kind, change: u64, text: Option<&[u8]>) {
+        // Others change more often while they are trees.
+        if kind == Kind::Workload
+            && let Some(packed) = text.and_then(|text| self.room.take(kind, text))
+        {
+            self.texts.insert(change, packed);
+        }
+    }
+
     /// Makes an object text, unless it has changed again after this change.
     pub(super) fn pack(&mut self, kind: Kind, kept: Option<&mut Kept>, change: u64) {
+        let text = self.texts.remove(&change);
         if let Some(kept) = kept {
-            kept.pack(kind, change, &mut self.room);
+            kept.pack(kind, change, text, &mut self.room);
         }
     }
 }
@@ -266,7 +339,7 @@ mod tests {
                 for (kind, table) in objects.tables.iter_mut().filter(|_| packs) {
                     for kept in table.objects.values_mut() {
                         if let Kept::Tree(_, change) = *kept {
-                            kept.pack(*kind, change, &mut objects.recent.room);
+                            kept.pack(*kind, change, None, &mut objects.recent.room);
                         }
                     }
                 }
@@ -320,8 +393,54 @@ mod tests {
         assert!(!same(Kind::Workload, "u1", "7") && !same(Kind::Workload, "u0", "8"));
         assert!(!same(Kind::Flavor, "u0", "7") && !same(Kind::Pod, "u0", "7"));
         let mut packed = Kept::Tree(Arc::new(workload(0, 7, true)), 1);
-        packed.pack(Kind::Workload, 1, &mut Room::default());
+        packed.pack(Kind::Workload, 1, None, &mut Room::default());
         assert_eq!(packed.same(&meta("u0", "7")), None);
+    }
+
+    /// Texts that watches show are kept, of what they have shown first and of the echoes of answers.
+    #[test]
+    fn what_a_watch_has_shown_is_not_written_again() {
+        let mut objects = ObjectStore::default();
+        let text = |i: usize, version: usize| {
+            let mut shown = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload"});
+            let mut workload = workload(i, version, true);
+            let tree = {
+                let mut tree = workload.clone();
+                tree["apiVersion"] = shown["apiVersion"].clone();
+                tree["kind"] = shown["kind"].clone();
+                Arc::new(tree)
+            };
+            workload["metadata"]["managedFields"] = json!([{"manager": "m", "fieldsV1": {"f:spec": {}}}]);
+            for key in ["metadata", "status"] {
+                shown[key] = workload[key].take();
+            }
+            (tree, shown.to_string())
+        };
+        let texts = |objects: &ObjectStore| objects.recent.texts.len();
+        let (tree, shown) = text(0, 1);
+        objects.put_text(Kind::Workload, Arc::clone(&tree), shown.as_bytes());
+        assert_eq!(texts(&objects), 1);
+        let (answer, echo) = text(0, 2);
+        objects.refresh(Kind::Workload, Arc::clone(&answer));
+        assert_eq!(texts(&objects), 1);
+        objects.put_text(Kind::Workload, Arc::clone(&answer), echo.as_bytes());
+        assert_eq!(texts(&objects), 2);
+        // One whose deletion was accepted since, one of which the text can't be used, and another kind.
+        objects.put(Kind::Workload, text(2, 3).0);
+        objects.deletion_accepted(Kind::Workload, "ns", "w2", "u2", plimsoll_state::Time::from_seconds(1));
+        let deleting = objects.get(Kind::Workload, "ns", "w2").expect("it is there");
+        objects.put_text(Kind::Workload, Arc::clone(&deleting), text(2, 3).1.as_bytes());
+        objects.put_text(Kind::Workload, text(1, 3).0, b"{}");
+        objects.put_text(Kind::Job, text(1, 3).0, shown.as_bytes());
+        assert_eq!(texts(&objects), 2);
+        (3..3 + RECENT_WORKLOADS).for_each(|i| objects.put(Kind::Workload, workload(i, i + 2, true)));
+        assert_eq!(texts(&objects), 0);
+        for (i, tree) in [(0, answer), (1, text(1, 3).0), (2, deleting)] {
+            let name = ("ns".to_owned(), format!("w{i}"));
+            let kept = &objects.tables[&Kind::Workload].objects[&name];
+            assert!(matches!(kept, Kept::Text(_)));
+            assert_eq!(kept.object(), tree);
+        }
     }
 
     #[test]
@@ -332,7 +451,7 @@ mod tests {
         }
         let object = json!({"metadata": {"namespace": "ns", "name": "deep", "uid": "u"}, "spec": deep});
         let mut kept = Kept::Tree(Arc::new(object.clone()), 1);
-        kept.pack(Kind::Workload, 1, &mut Room::default());
+        kept.pack(Kind::Workload, 1, None, &mut Room::default());
         assert!(matches!(kept, Kept::Text(_)));
         assert_eq!(*kept.object(), object);
     }

@@ -67,6 +67,28 @@ fn managed_fields_are_not_kept() {
 }
 
 #[test]
+fn an_answer_that_comes_after_its_echo_brings_nothing() {
+    let mut objects = ObjectStore::default();
+    let object = |version: &str, uid: &str| json!({"metadata": {"namespace": "ns", "name": "a", "uid": uid, "resourceVersion": version}});
+    let known = |objects: &ObjectStore| objects.get(Kind::Job, "ns", "a").unwrap();
+    objects.put(Kind::Job, object("5", "a1"));
+    let shown = known(&objects);
+    objects.refresh(Kind::Job, object("5", "a1"));
+    assert!(Arc::ptr_eq(&shown, &known(&objects)));
+    objects.deletion_accepted(Kind::Job, "ns", "a", "a1", plimsoll_state::Time::from_seconds(1));
+    assert!(json::deleting(&known(&objects)), "of the same version");
+    objects.refresh(Kind::Job, object("5", "a1"));
+    assert!(json::deleting(&known(&objects)));
+    objects.refresh(Kind::Job, object("6", "a2"));
+    assert_eq!(*known(&objects), object("6", "a2"));
+    // In another version of its API a list shows it as it was.
+    let mut other = object("6", "a2");
+    other["apiVersion"] = json!("v2");
+    objects.put(Kind::Job, other.clone());
+    assert_eq!(*known(&objects), other);
+}
+
+#[test]
 fn workloads_are_found_by_owner() {
     let mut objects = ObjectStore::default();
     let w = json!({"metadata": {"namespace": "ns", "name": "w", "uid": "own", "resourceVersion": "1", "ownerReferences":
