@@ -112,7 +112,7 @@ impl Default for Config {
             backoff: Backoff::default(),
             max_in_unschedulable: Duration::from_seconds(300),
             decisions_per_step: 1024,
-            looks_per_step: 1 << 14,
+            looks_per_step: 3 << 12,
             extenders: Vec::new(),
             device_selector: None,
             stopwatch: None,

@@ -4,6 +4,10 @@ use crate::cluster::NodeId;
 use plimsoll_state::cast::index32;
 use plimsoll_state::grow::lengthen;
 use plimsoll_state::slab::Id;
+use smallvec::SmallVec;
+
+/// To follow the list to one node takes about as long as to look at so many nodes in their order, which is that of the memory.
+const FOLLOWED: usize = 64;
 
 /// No node.
 const NONE: u32 = u32::MAX;
@@ -80,15 +84,26 @@ impl Recent {
         self.end
     }
 
-    /// The nodes that changed after a place, the last one first, and whether they changed themselves.
-    pub fn since(&self, position: u64) -> impl Iterator<Item = (NodeId, bool)> {
+    /// The nodes that changed after a place, and whether they changed themselves: each once.
+    pub fn since(&self, position: u64) -> SmallVec<[(NodeId, bool); 8]> {
+        let mut nodes = SmallVec::new();
         let mut at = self.last;
-        std::iter::from_fn(move || {
-            let link = self.links.get(at as usize).filter(|link| link.at > position)?;
-            let node = NodeId::new(at as usize);
+        while let Some(link) = self.links.get(at as usize).filter(|link| link.at > position) {
+            if nodes.len() > self.links.len() / FOLLOWED {
+                return self.all_since(position);
+            }
+            nodes.push((NodeId::new(at as usize), link.itself > position));
             at = link.before;
-            Some((node, link.itself > position))
-        })
+        }
+        nodes
+    }
+
+    /// [`Recent::since`] by a look at all nodes, in their order.
+    #[cold]
+    fn all_since(&self, position: u64) -> SmallVec<[(NodeId, bool); 8]> {
+        let changed = |(_, link): &(usize, &Link)| link.at > position;
+        let nodes = self.links.iter().enumerate().filter(changed);
+        nodes.map(|(i, link)| (NodeId::new(i), link.itself > position)).collect()
     }
 }
 
@@ -103,8 +118,10 @@ mod tests {
         let mut recent = Recent { followed: true, ..Recent::default() };
         // Changes of each node, by number, and whether they were of the node itself.
         let mut log: Vec<(usize, bool)> = Vec::new();
-        for _ in 0..2_000 {
-            let (node, itself) = (rng.below(40) as usize, rng.below(5) == 0);
+        for i in 0..2_000 {
+            // All are looked at for more than one of 40, and for more than 16 of 1,000.
+            let nodes = if i < 1_000 { 40 } else { 1_000 };
+            let (node, itself) = (rng.below(nodes) as usize, rng.below(5) == 0);
             recent.touch(NodeId::new(node), itself);
             log.push((node, itself));
             let from = rng.below(u32::try_from(log.len()).unwrap() + 1) as usize;
@@ -113,7 +130,7 @@ mod tests {
                 *expected.entry(*node).or_default() |= itself;
             }
             let seen: Vec<(usize, bool)> =
-                recent.since(from as u64).map(|(node, itself)| (node.index(), itself)).collect();
+                recent.since(from as u64).into_iter().map(|(node, itself)| (node.index(), itself)).collect();
             assert_eq!(seen.len(), expected.len());
             assert_eq!(seen.into_iter().collect::<BTreeMap<_, _>>(), expected);
         }

@@ -97,8 +97,8 @@ impl Ranked {
     ) -> Option<usize> {
         let recent = cluster.changes.follow(self.beside);
         let (seen, position) = (self.seen, std::mem::replace(&mut self.position, recent.end()));
-        let nodes = recent.since(position).filter(|one| one.0.index() < seen);
-        let nodes: SmallVec<[(NodeId, bool); 8]> = nodes.collect();
+        let mut nodes = recent.since(position);
+        nodes.retain(|one| one.0.index() < seen);
         let began = meter.map(Meter::read);
         if self.behind.is_empty() && nodes.len() > most.at_once {
             self.behind = nodes.into_vec();
