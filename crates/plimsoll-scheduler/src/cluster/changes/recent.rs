@@ -46,12 +46,13 @@ impl Recent {
     /// A node changed; `itself`: more than what its pods request.
     #[inline]
     pub(super) fn touch(&mut self, node: NodeId, itself: bool) {
-        if !self.followed {
-            return;
-        }
         let i = node.index();
+        // Also without readers: the first one would come upon many nodes at once.
         if i >= self.links.len() {
             lengthen(&mut self.links, i + 1, Link { at: 0, itself: 0, before: NONE, after: NONE });
+        }
+        if !self.followed {
+            return;
         }
         self.end += 1;
         let link = &mut self.links[i];

@@ -82,7 +82,8 @@ impl Ranked {
             layers,
             beside_affinity: cluster.with_affinity > 0,
             verdicts: vec![NO_NODE; n],
-            rows: vec![Row::default(); n],
+            // They come with the nodes that are looked at: to write so many at once takes as long as a step may.
+            rows: Vec::with_capacity(n),
             table: Vec::new(),
             classes: Vec::new(),
             spare: Vec::new(),
@@ -132,6 +133,7 @@ impl Ranked {
         while self.seen < n && work < most {
             let node = NodeId::new(self.seen);
             work += self.work_on(cluster, node);
+            self.rows.push(Row::default());
             self.look_at(meter, runner, cluster, pod, (node, true));
             self.seen += 1;
         }
