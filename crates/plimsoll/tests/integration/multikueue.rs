@@ -113,9 +113,9 @@ async fn create_queue(up: &Up, workers: &[&str]) {
     ] {
         up.create(&object).await.unwrap();
     }
-    up.apply(&queue(100)).await;
-    let check = json!({"spec": {"admissionChecksStrategy": {"admissionChecks": [{"name": "elsewhere"}]}}});
-    patch(up, CLUSTER_QUEUES, "", "cq", &check).await;
+    // With its check from the start: once it is ready, jobs are known to be for other clusters when they come.
+    let check = "namespaceSelector: {}\n  admissionChecksStrategy: {admissionChecks: [{name: elsewhere}]}\n";
+    up.apply(&queue(100).replace("namespaceSelector: {}\n", check)).await;
 }
 
 pub async fn patch(up: &Up, resource: Resource, namespace: &str, name: &str, body: &Value) {
