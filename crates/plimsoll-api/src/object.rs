@@ -25,7 +25,7 @@ pub fn metadata(bytes: &[u8]) -> Option<Value> {
 
 /// The text of an object without `managedFields`, where they are found beside other metadata, and after kind and version: then
 /// [`parse`] makes the same of both, if no key is there twice. What follows is not read.
-pub fn lean<'a>(text: &'a [u8]) -> Option<[&'a [u8]; 2]> {
+pub fn lean(text: &[u8]) -> Option<[&[u8]; 2]> {
     let mut found = Managed::default();
     // It ends where they are found, which is an error to the parser.
     let _ = Find(&mut found, Part::Object).deserialize(&mut serde_json::Deserializer::from_slice(text));
