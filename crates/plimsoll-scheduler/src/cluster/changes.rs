@@ -77,8 +77,10 @@ impl Changes {
             return;
         }
         self.push(Changed { node, itself: true, taints, moved: None });
-        self.recent.touch(node, true);
-        self.alone.touch(node, true);
+        for recent in [&mut self.recent, &mut self.alone] {
+            recent.make_room(node);
+            recent.touch(node, true);
+        }
     }
 
     /// A pod came or left. `alone`: it is none of a workload.

@@ -8,6 +8,8 @@ use smallvec::SmallVec;
 
 /// To follow the list to one node takes about as long as to look at so many nodes in their order, which is that of the memory.
 const FOLLOWED: usize = 64;
+/// So many nodes are found in the list in any case.
+const FEW: usize = 1024;
 
 /// No node.
 const NONE: u32 = u32::MAX;
@@ -43,17 +45,23 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// A node changed; `itself`: more than what its pods request.
+    /// Has room for a node, also without readers: the first one would come upon many nodes at once.
     #[inline]
-    pub(super) fn touch(&mut self, node: NodeId, itself: bool) {
+    pub(super) fn make_room(&mut self, node: NodeId) {
         let i = node.index();
-        // Also without readers: the first one would come upon many nodes at once.
         if i >= self.links.len() {
             lengthen(&mut self.links, i + 1, Link { at: 0, itself: 0, before: NONE, after: NONE });
         }
+    }
+
+    /// A node changed; `itself`: more than what its pods request.
+    #[inline]
+    pub(super) fn touch(&mut self, node: NodeId, itself: bool) {
         if !self.followed {
             return;
         }
+        self.make_room(node);
+        let i = node.index();
         self.end += 1;
         let link = &mut self.links[i];
         let known = link.at > 0;
@@ -85,26 +93,28 @@ impl Recent {
         self.end
     }
 
-    /// The nodes that changed after a place, and whether they changed themselves: each once.
-    pub fn since(&self, position: u64) -> SmallVec<[(NodeId, bool); 8]> {
-        let mut nodes = SmallVec::new();
+    /// Adds the nodes that changed after a place, and whether they changed themselves: each once.
+    #[inline]
+    pub fn since(&self, position: u64, nodes: &mut SmallVec<[(NodeId, bool); 8]>) {
         let mut at = self.last;
+        let mut most = (self.links.len() / FOLLOWED).max(FEW);
         while let Some(link) = self.links.get(at as usize).filter(|link| link.at > position) {
-            if nodes.len() > self.links.len() / FOLLOWED {
-                return self.all_since(position);
-            }
             nodes.push((NodeId::new(at as usize), link.itself > position));
             at = link.before;
+            if most == 0 {
+                return self.all_since(position, nodes);
+            }
+            most -= 1;
         }
-        nodes
     }
 
     /// [`Recent::since`] by a look at all nodes, in their order.
     #[cold]
-    fn all_since(&self, position: u64) -> SmallVec<[(NodeId, bool); 8]> {
-        let changed = |(_, link): &(usize, &Link)| link.at > position;
-        let nodes = self.links.iter().enumerate().filter(changed);
-        nodes.map(|(i, link)| (NodeId::new(i), link.itself > position)).collect()
+    #[inline(never)]
+    fn all_since(&self, position: u64, nodes: &mut SmallVec<[(NodeId, bool); 8]>) {
+        nodes.clear();
+        let changed = self.links.iter().enumerate().filter(|(_, link)| link.at > position);
+        nodes.extend(changed.map(|(i, link)| (NodeId::new(i), link.itself > position)));
     }
 }
 
@@ -120,7 +130,6 @@ mod tests {
         // Changes of each node, by number, and whether they were of the node itself.
         let mut log: Vec<(usize, bool)> = Vec::new();
         for i in 0..2_000 {
-            // All are looked at for more than one of 40, and for more than 16 of 1,000.
             let nodes = if i < 1_000 { 40 } else { 1_000 };
             let (node, itself) = (rng.below(nodes) as usize, rng.below(5) == 0);
             recent.touch(NodeId::new(node), itself);
@@ -130,10 +139,14 @@ mod tests {
             for (node, itself) in &log[from..] {
                 *expected.entry(*node).or_default() |= itself;
             }
-            let seen: Vec<(usize, bool)> =
-                recent.since(from as u64).into_iter().map(|(node, itself)| (node.index(), itself)).collect();
-            assert_eq!(seen.len(), expected.len());
-            assert_eq!(seen.into_iter().collect::<BTreeMap<_, _>>(), expected);
+            for list in [Recent::since, Recent::all_since] {
+                let mut nodes = SmallVec::new();
+                list(&recent, from as u64, &mut nodes);
+                let seen: Vec<(usize, bool)> =
+                    nodes.into_iter().map(|(node, itself)| (node.index(), itself)).collect();
+                assert_eq!(seen.len(), expected.len());
+                assert_eq!(seen.into_iter().collect::<BTreeMap<_, _>>(), expected);
+            }
         }
         assert_eq!(recent.end(), 2_000);
     }

@@ -130,10 +130,11 @@ impl Ranked {
             settle(&mut self.layers, cluster, topology);
         }
         let began = meter.map(Meter::read);
+        let upto = self.seen.saturating_add(most).min(n);
+        self.rows.resize(upto.max(self.rows.len()), Row::default());
         while self.seen < n && work < most {
             let node = NodeId::new(self.seen);
             work += self.work_on(cluster, node);
-            self.rows.push(Row::default());
             self.look_at(meter, runner, cluster, pod, (node, true));
             self.seen += 1;
         }

@@ -97,8 +97,11 @@ impl Ranked {
     ) -> Option<usize> {
         let recent = cluster.changes.follow(self.beside);
         let (seen, position) = (self.seen, std::mem::replace(&mut self.position, recent.end()));
-        let mut nodes = recent.since(position);
-        nodes.retain(|one| one.0.index() < seen);
+        let mut nodes = SmallVec::new();
+        recent.since(position, &mut nodes);
+        if seen < self.verdicts.len() {
+            nodes.retain(|one| one.0.index() < seen);
+        }
         let began = meter.map(Meter::read);
         if self.behind.is_empty() && nodes.len() > most.at_once {
             self.behind = nodes.into_vec();
