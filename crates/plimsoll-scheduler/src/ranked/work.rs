@@ -11,7 +11,7 @@ const PATIENCE: usize = 2 * MAX_ENTRIES;
 
 /// Ranks are repaired at once where no more nodes have changed than this part of what a step looks at, or where they were up to date in
 /// the last step, and that does not count: a step changes nodes itself, those of claims, and what was put off has to come to an end.
-const REPAIRED_AT_ONCE: usize = 64;
+const REPAIRED_AT_ONCE: usize = 48;
 
 /// A step that has looked again at more than this part of the nodes that it may look at leaves it to the next one to decide.
 const ENOUGH: usize = 2;
