@@ -6,7 +6,8 @@
 //! `crates/plimsoll-queueing/examples/admission_work.rs` and `crates/plimsoll-api/examples/wire_work.rs`, release build)
 //! under Callgrind, from which the same run with one pod or without workloads is subtracted, so that starting up and making
 //! nodes or queues don't count. What deciding about pods takes has lines of its own, its allocations among them: it is a
-//! fifth of the run. Instructions and allocations, unlike times, hardly depend on the machine's load.
+//! fifth of the run. Instructions and allocations, unlike times, hardly depend on the machine's load; neither do they on how
+//! the heap happens to lie ([`EVEN_HEAP`]).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,6 +21,10 @@ use crate::example;
 const BASELINE: &str = "xtask/instructions.txt";
 /// Growth in percent that fails.
 const MOST: f64 = 3.0;
+/// Settings of glibc's allocator: freed memory is kept by size, and never gathered. Without them, whether it is gathered
+/// once more depends on how long the environment is: 2 % of the instructions of mixed churn. The program has another
+/// allocator (mimalloc), which keeps memory by size, too.
+const EVEN_HEAP: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.mxfast=0:glibc.malloc.tcache_count=2000");
 /// Deciding about pods, as Callgrind matches functions.
 const DECIDE: &str = "plimsoll_scheduler::decide::*::decide";
 /// Workload, nodes, pods.
@@ -187,6 +192,7 @@ fn count(program: &Path, args: &[&str], within: Option<&str>) -> Result<Work<u64
         .args(within.map(|function| format!("--toggle-collect={function}")))
         .arg(program)
         .args(args)
+        .env(EVEN_HEAP.0, EVEN_HEAP.1)
         .output()
         .context("valgrind")?;
     let profile = std::fs::read_to_string(&file);

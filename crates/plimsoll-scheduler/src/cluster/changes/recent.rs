@@ -96,14 +96,19 @@ impl Recent {
     /// Adds the nodes that changed after a place, and whether they changed themselves: each once.
     #[inline]
     pub fn since(&self, position: u64, nodes: &mut SmallVec<[(NodeId, bool); 8]>) {
+        self.listed_since(position, (self.links.len() / FOLLOWED).max(FEW), nodes);
+    }
+
+    /// [`Recent::since`] by the list, as long as there are at most `most` nodes in it.
+    #[inline]
+    fn listed_since(&self, position: u64, mut most: usize, nodes: &mut SmallVec<[(NodeId, bool); 8]>) {
         let mut at = self.last;
-        let mut most = (self.links.len() / FOLLOWED).max(FEW);
         while let Some(link) = self.links.get(at as usize).filter(|link| link.at > position) {
-            nodes.push((NodeId::new(at as usize), link.itself > position));
-            at = link.before;
             if most == 0 {
                 return self.all_since(position, nodes);
             }
+            nodes.push((NodeId::new(at as usize), link.itself > position));
+            at = link.before;
             most -= 1;
         }
     }
@@ -139,9 +144,10 @@ mod tests {
             for (node, itself) in &log[from..] {
                 *expected.entry(*node).or_default() |= itself;
             }
-            for list in [Recent::since, Recent::all_since] {
+            // By all nodes from the start, in the middle of the list, after its last node but one, and by the list alone.
+            for most in [0, 5, expected.len().saturating_sub(1), expected.len(), usize::MAX] {
                 let mut nodes = SmallVec::new();
-                list(&recent, from as u64, &mut nodes);
+                recent.listed_since(from as u64, most, &mut nodes);
                 let seen: Vec<(usize, bool)> =
                     nodes.into_iter().map(|(node, itself)| (node.index(), itself)).collect();
                 assert_eq!(seen.len(), expected.len());
