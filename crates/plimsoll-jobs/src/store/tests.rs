@@ -32,6 +32,24 @@ fn newer_wins_and_indexes_follow() {
 }
 
 #[test]
+fn floats_are_what_they_were_when_an_object_is_packed() {
+    let mut rng = plimsoll_state::rng::Rng::new(7);
+    let rates: Vec<f64> =
+        (0..200).map(|_| f64::from(rng.below(u32::MAX)) / 4_294_967_291.0).chain([1e-30]).collect();
+    let object = pod("a", "", "1");
+    let object = json!({"metadata": object["metadata"], "spec": {"rates": rates}});
+    let mut objects = ObjectStore::default();
+    objects.put(Kind::Job, object.clone());
+    for i in 0..2_000 {
+        let name = format!("other-{i}");
+        objects
+            .put(Kind::Job, json!({"metadata": {"namespace": "ns", "name": name, "resourceVersion": "2"}}));
+    }
+    let kept = objects.get(Kind::Job, "ns", "a").unwrap();
+    assert_eq!(*kept, object);
+}
+
+#[test]
 fn what_came_and_went_unseen_is_forgotten_at_the_next_list() {
     let object = |name: &str, uid: &str, version: &str| json!({"metadata": {"namespace": "ns", "name": name, "uid": uid, "resourceVersion": version}});
     let names = |objects: &ObjectStore| -> Vec<String> {
