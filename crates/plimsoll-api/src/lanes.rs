@@ -65,7 +65,8 @@ impl Lane {
         }
     }
 
-    const fn group(&self) -> Group {
+    /// The group of its actions.
+    pub const fn group(&self) -> Group {
         match self {
             Self::Pod(_) => Group::Pods,
             Self::Workload(_) | Self::Loan(_) => Group::Workloads,

@@ -206,7 +206,9 @@ impl Network {
         // Writes that name the version which they are about do nothing the second time.
         let of_tree = matches!(&request, Request::Patch { kind: Kind::Cohort | Kind::ClusterQueue, status: false, body, .. }
             if f.late > 0 && body["metadata"]["resourceVersion"].is_string());
-        let names_version = matches!(kind, Kind::QuotaLoan | Kind::Node) && writes || of_tree;
+        let of_workload = matches!(&request, Request::Patch { kind: Kind::Workload, status: true, body, .. }
+            if f.late > 0 && body["metadata"]["resourceVersion"].is_string());
+        let names_version = matches!(kind, Kind::QuotaLoan | Kind::Node) && writes || of_tree || of_workload;
         if names_version && rng.chance(f.late) {
             fate = Fate::Late;
             self.agenda.after(Duration::from_millis(rng.range(10, 1_000)), Event::Answer(number));
@@ -233,8 +235,8 @@ impl Network {
             Fate::Done => (self.api.handle(pending.request.clone(), now), true),
             Fate::Late => {
                 let _ = self.api.handle(pending.request.clone(), now);
-                self.pending.remove(&number);
-                return None;
+                let Pending { caller, decided, .. } = self.pending.remove(&number)?;
+                return decided.map(|serial| (caller.life, serial));
             }
             Fate::LostAnswer => {
                 // Carried out or not: the client can't know.

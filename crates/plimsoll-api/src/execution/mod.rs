@@ -248,4 +248,6 @@ impl Attempts {
 #[cfg(test)]
 mod answer_tests;
 #[cfg(test)]
+mod doubt_tests;
+#[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use super::*;
 
 const NOW: Time = Time::from_seconds(1_700_000_000);
 
-fn status(code: u16) -> Error {
+pub(super) fn status(code: u16) -> Error {
     Error::Status { code, reason: String::new(), message: format!("code {code}"), retry_after: 0 }
 }
 
@@ -26,7 +26,7 @@ fn verb(request: &Request) -> String {
 }
 
 /// Carries out an action against these responses: what was done, and the outcome.
-fn run(
+pub(super) fn run(
     action: Action,
     seen: Option<Arc<Value>>,
     responses: impl IntoIterator<Item = Response>,
@@ -57,7 +57,7 @@ fn follow(mut step: Step, responses: impl IntoIterator<Item = Response>) -> (Vec
 }
 
 /// Engine events can't be compared by value. What was written of claims is no answer.
-fn assert_answers(outcome: &Outcome, want: &[Event]) {
+pub(super) fn assert_answers(outcome: &Outcome, want: &[Event]) {
     let answers: Vec<_> = outcome.answers.iter().filter(|e| !matches!(e, Event::Object(_))).collect();
     assert_eq!(format!("{answers:?}"), format!("{want:?}"));
 }
@@ -240,7 +240,7 @@ fn a_pod_fails_for_its_node_only_while_it_waits() {
     assert!(log.len() == 3 && outcome.events.is_empty() && answer(&outcome) == Answer::Superseded);
 }
 
-fn update() -> WorkloadUpdate {
+pub(super) fn update() -> WorkloadUpdate {
     let why = Condition { kind: cond::QUOTA_RESERVED.into(), status: true, ..Condition::default() };
     let event = KubernetesEvent { warning: false, reason: "QuotaReserved".into(), message: String::new() };
     WorkloadUpdate {
@@ -254,7 +254,7 @@ fn update() -> WorkloadUpdate {
     }
 }
 
-fn workload(uid: &str, version: &str) -> Value {
+pub(super) fn workload(uid: &str, version: &str) -> Value {
     json!({"metadata": {"namespace": "ns", "name": "w", "uid": uid, "resourceVersion": version,
         "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "ju"}]}})
 }

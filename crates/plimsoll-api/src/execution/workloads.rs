@@ -23,60 +23,91 @@ const ADMISSION: &str = "kueue-admission";
 /// Read, change, write until no other writer was faster.
 pub(super) fn update(update: WorkloadUpdate, seen: Option<Arc<Value>>) -> Step {
     match seen {
-        Some(object) => write(update, &object, CONFLICTS, false),
-        None => read(update, CONFLICTS, false),
+        Some(object) => write(update, &object, CONFLICTS, Doubt::default()),
+        None => read(update, CONFLICTS, Doubt::default()),
     }
 }
 
-/// `unsure`: an earlier attempt of the write may have been carried out.
-fn read(update: WorkloadUpdate, left: u32, unsure: bool) -> Step {
+/// Whether the API server may have applied an earlier attempt of the write, or may still apply it. In doubt the update does not fail:
+/// the engine would admit another workload with the same quota.
+#[derive(Debug, Default)]
+struct Doubt {
+    /// `resourceVersion` in an attempt that got no response. The API server can apply it as long as the workload has that version.
+    version: Option<String>,
+    /// An earlier attempt has written the admission.
+    admitted: bool,
+}
+
+impl Doubt {
+    const fn is_none(&self) -> bool {
+        self.version.is_none() && !self.admitted
+    }
+}
+
+fn read(update: WorkloadUpdate, left: u32, doubt: Doubt) -> Step {
     if left == 0 {
-        return failed_or_unsure(update, unsure, "the workload keeps changing");
+        return failed_or_unsure(update, doubt, "the workload keeps changing");
     }
-    let request = Request::get(WORKLOADS, &update.key.namespace, &update.key.name);
+    let WorkloadKey { namespace, name } = &update.key;
+    if !doubt.is_none() {
+        // A 404 may come from a proxy.
+        return retry_known(Request::find(WORKLOADS, namespace, name), move |response| match response {
+            Ok(Value::Null) => give_up(&update, "the workload is gone"),
+            Ok(object) => write(update, &object, left, doubt),
+            Err(e) => failed_or_unsure(update, doubt, &e.to_string()),
+        });
+    }
+    let request = Request::get(WORKLOADS, namespace, name);
     let then = move |response: Response| match response {
-        Ok(object) => write(update, &object, left, unsure),
-        // It is gone, and what it was given with it.
-        Err(e) if e.is_not_found() => give_up(&update, &e.to_string()),
-        Err(e) => failed_or_unsure(update, unsure, &e.to_string()),
+        Ok(object) => write(update, &object, left, doubt),
+        Err(e) => give_up(&update, &e.to_string()),
     };
-    if left < CONFLICTS || unsure { retry_known(request, then) } else { retry(request, then) }
+    if left < CONFLICTS { retry_known(request, then) } else { retry(request, then) }
 }
 
-fn write(update: WorkloadUpdate, object: &Value, left: u32, unsure: bool) -> Step {
+/// Why the update does not fit the workload as it is.
+fn overtaken(update: &WorkloadUpdate, object: &Value) -> Option<&'static str> {
     if json::uid(object) != update.uid {
-        return give_up(&update, "the workload has been replaced by another of its name");
+        Some("the workload has been replaced by another of its name")
+    } else if crate::kueue::contradicts_admission(object, update) {
+        Some("the workload has been admitted by a write whose answer was lost")
+    } else if crate::kueue::admits_finished(object, update) {
+        Some("the workload has finished since its quota was decided")
+    } else if crate::kueue::admits_unready(object, update) {
+        Some("an admission check is no longer ready")
+    } else if crate::kueue::reserves_for_another_spec(object, update) {
+        Some("the workload asks for something else since its quota was decided")
+    } else {
+        None
     }
-    if crate::kueue::contradicts_admission(object, &update) {
-        return give_up(&update, "the workload has been admitted by a write whose answer was lost");
-    }
-    if crate::kueue::admits_finished(object, &update) {
-        return give_up(&update, "the workload has finished since its quota was decided");
-    }
-    if crate::kueue::admits_unready(object, &update) {
-        return give_up(&update, "an admission check is no longer ready");
-    }
-    if crate::kueue::reserves_for_another_spec(object, &update) {
-        return give_up(&update, "the workload asks for something else since its quota was decided");
+}
+
+fn write(update: WorkloadUpdate, object: &Value, left: u32, doubt: Doubt) -> Step {
+    if let Some(why) = overtaken(&update, object) {
+        return give_up(&update, why);
     }
     let status = crate::kueue::workload_status_patch(object, &update);
+    let unsure = !doubt.is_none();
     if unsure && status.as_object().into_iter().flatten().all(|(k, v)| object["status"][k] == *v) {
         return written(&update, object.clone());
     }
-    // The admission is there, whatever becomes of the rest of the update.
     let admitted =
         unsure && update.admission.is_some() && status["admission"] == object["status"]["admission"];
-    let mut body = json!({"metadata": {"resourceVersion": json::version(object), "uid": update.uid}});
+    let version = json::version(object).to_owned();
+    // The API server may apply an earlier attempt with the same version after it has rejected this one. That is harmless unless the
+    // attempt reserves quota.
+    let open = crate::kueue::admits(&update) && doubt.version.is_some_and(|named| named == version);
+    let mut body = json!({"metadata": {"resourceVersion": version, "uid": update.uid}});
     // In `json!` a value is serialized.
     body["status"] = status;
     let WorkloadKey { namespace, name } = &update.key;
     let request = Request::patch(WORKLOADS, namespace, name, "status", PatchKind::Merge, body);
     retry_write(request, move |response, lost| {
-        let unsure = lost || admitted;
+        let doubt = Doubt { version: (lost || open).then_some(version), admitted };
         match response {
             Ok(object) => written(&update, object),
-            Err(e) if e.is_conflict() => read(update, left - 1, unsure),
-            Err(e) => failed_or_unsure(update, unsure, &e.to_string()),
+            Err(e) if e.is_conflict() => read(update, left - 1, doubt),
+            Err(e) => failed_or_unsure(update, doubt, &e.to_string()),
         }
     })
 }
@@ -93,12 +124,11 @@ fn written(update: &WorkloadUpdate, object: Value) -> Step {
 }
 
 /// Gives up, or reads the workload until it is known whether the write was carried out.
-fn failed_or_unsure(update: WorkloadUpdate, unsure: bool, why: &str) -> Step {
-    if unsure {
-        Step::Wait(BACKOFF.1, Box::new(move || read(update, CONFLICTS, true)))
-    } else {
-        give_up(&update, why)
+fn failed_or_unsure(update: WorkloadUpdate, doubt: Doubt, why: &str) -> Step {
+    if doubt.is_none() {
+        return give_up(&update, why);
     }
+    Step::Wait(BACKOFF.1, Box::new(move || read(update, CONFLICTS, doubt)))
 }
 
 fn give_up(update: &WorkloadUpdate, why: &str) -> Step {

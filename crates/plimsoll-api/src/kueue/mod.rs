@@ -30,7 +30,7 @@ pub use preemption_config::preemption_config;
 pub use quota_loan::quota_loan;
 pub use quota_release::{QuotaRelease, QuotaReleaseStrategy};
 pub use status::{
-    admission, admits_finished, admits_unready, amount, cluster_queue_status, contradicts_admission,
+    admission, admits, admits_finished, admits_unready, amount, cluster_queue_status, contradicts_admission,
     local_queue_status, reserves_for_another_spec, workload_status_patch,
 };
 

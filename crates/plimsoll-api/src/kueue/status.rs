@@ -94,9 +94,13 @@ pub fn reserves_for_another_spec(object: &Value, update: &WorkloadUpdate) -> boo
 /// Whether the update gives quota to a workload, or admits it, that was finished since that was decided: its job needs it no longer.
 /// Such an update must fail: a slice that has finished would replace the one that its pods run in.
 pub fn admits_finished(object: &Value, update: &WorkloadUpdate) -> bool {
+    read::is_true(object, cond::FINISHED) && admits(update)
+}
+
+/// Whether the update gives quota to its workload, or admits it.
+pub fn admits(update: &WorkloadUpdate) -> bool {
     let admits = |c: &Condition| c.status && [cond::QUOTA_RESERVED, cond::ADMITTED].contains(&&*c.kind);
-    read::is_true(object, cond::FINISHED)
-        && (matches!(update.admission, Some(Some(_))) || update.conditions.iter().any(admits))
+    matches!(update.admission, Some(Some(_))) || update.conditions.iter().any(admits)
 }
 
 /// The merge patch for `status` that makes `update` happen to `object`, as it is now. Lists are whole, because a
@@ -256,20 +260,29 @@ fn check(c: &AdmissionCheckState, old: &Value) -> Value {
     out
 }
 
-/// The checks of a workload whose reservation a run window takes back, if some have answered since that was decided: what they
-/// have provided for it may be gone when the window opens. Kueue resets them with every eviction; this is none.
+/// Admission checks that this release of a reservation resets because they answered after the engine had decided on it. Kueue resets
+/// all checks with every eviction, and this release is none. A failed check goes back to Pending: no controller changes the answer for
+/// a workload without quota, so the workload would stay pending for ever. A run window also resets checks that are Ready: what they
+/// have provisioned may be gone when the window opens.
 fn asked_anew(update: &WorkloadUpdate, old: &Value) -> Option<Value> {
     let lost = update.conditions.iter().find(|c| c.kind == cond::QUOTA_RESERVED && !c.status)?;
     let pending = CheckState::Pending.as_str();
+    let resets = |row: &Value| {
+        let failed = [CheckState::Retry, CheckState::Rejected].iter().any(|s| row["state"] == s.as_str());
+        failed || (lost.reason == OUTSIDE && row["state"] != pending)
+    };
     let mut rows = old.as_array()?.clone();
-    if update.admission != Some(None) || lost.reason != OUTSIDE || rows.iter().all(|c| c["state"] == pending)
-    {
+    if update.admission != Some(None) || !rows.iter().any(resets) {
         return None;
     }
-    for row in rows.iter_mut().filter(|c| c["state"] != pending) {
+    for row in rows.iter_mut().filter(|row| resets(row)) {
         let message = format!("Reset to Pending after eviction. Previously: {}", read::text(row, &["state"]));
-        *row = json!({"name": row["name"], "state": pending, "message": message,
-                      "lastTransitionTime": time(lost.transition)});
+        let mut reset = json!({"name": row["name"], "state": pending, "message": message,
+                               "lastTransitionTime": time(lost.transition)});
+        if row["state"] == CheckState::Retry.as_str() {
+            reset["retryCount"] = (row["retryCount"].as_i64().unwrap_or(0).saturating_add(1)).into();
+        }
+        *row = reset;
     }
     Some(rows.into())
 }

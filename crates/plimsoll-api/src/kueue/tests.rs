@@ -159,6 +159,24 @@ fn a_check_that_has_answered_is_asked_anew_when_a_run_window_takes_the_reservati
 }
 
 #[test]
+fn a_release_of_a_reservation_resets_checks_that_failed_meanwhile() {
+    let object = json!({"status": {"admissionChecks": [
+        {"name": "a", "state": "Ready", "message": "nodes are there"},
+        {"name": "b", "state": "Rejected", "message": "no"},
+        {"name": "c", "state": "Retry", "message": "later", "retryCount": 2},
+    ]}});
+    let lost = Condition { kind: cond::QUOTA_RESERVED.to_owned(), ..Condition::default() };
+    let update =
+        WorkloadUpdate { conditions: vec![lost], admission: Some(None), ..WorkloadUpdate::default() };
+    let checks = workload_status_patch(&object, &update)["admissionChecks"].clone();
+    let states: Vec<_> = checks.as_array().unwrap().iter().map(|c| c["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["Ready", "Pending", "Pending"]);
+    assert_eq!(checks[0], object["status"]["admissionChecks"][0]);
+    assert_eq!(checks[1]["message"], "Reset to Pending after eviction. Previously: Rejected");
+    assert_eq!(checks[2]["retryCount"], 3);
+}
+
+#[test]
 fn usage_is_grouped_by_flavor_in_order() {
     let row = |flavor: &str, resource: &str, total, borrowed| ResourceUsage {
         flavor: flavor.into(),

@@ -40,7 +40,7 @@ pub struct Faults {
     /// A write that preempts a pod is answered with 503.
     #[serde(skip_serializing_if = "is_never")]
     pub preemptions: u32,
-    /// A write to a loan, a node or an object of a tree is given up, and carried out seconds later.
+    /// A write to a loan, a node, a workload's status or an object of a tree is given up, and carried out seconds later.
     #[serde(skip_serializing_if = "is_never")]
     pub late: u32,
     /// A write about a pod or the status of a workload takes seconds: nodes and trees move meanwhile.

@@ -55,6 +55,7 @@ pub fn add(scenario: &mut Scenario) {
     }
     partial(scenario);
     release(scenario);
+    late(scenario);
     scenario.operations.sort_by_key(|o| o.at);
 }
 
@@ -77,6 +78,21 @@ fn release(scenario: &mut Scenario) {
     }
     for (_, spec) in submitted(scenario) {
         spec.shrinks = rng.chance(500) && spec.elastic && spec.partial;
+    }
+}
+
+/// In some scenarios with faults, the API server applies writes after the client has given up. The draws are of their own.
+fn late(scenario: &mut Scenario) {
+    let mut rng = Dice::new(scenario.seed).about("late").rng();
+    if scenario.is_calm() || !rng.chance(400) {
+        return;
+    }
+    let rate = [20, 100, 300][below(&mut rng, 3)];
+    scenario.faults.late = rate;
+    for timed in &mut scenario.operations {
+        if let Operation::Faults { faults } = &mut timed.operation {
+            faults.late = rate;
+        }
     }
 }
 
