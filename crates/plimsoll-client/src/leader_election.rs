@@ -160,7 +160,10 @@ fn campaign(
             let round = round(&api, (&namespace, &name), &me, &mut seen, timing, &mine, leads);
             // An answer that comes after the claim has ended is of no use.
             let round = tokio::time::timeout(timing.renew_deadline, round).await;
-            match round.unwrap_or_else(|_| Err(Error::Transport("no answer in time".into()))) {
+            let round = round.unwrap_or_else(|_| Err(Error::Transport("no answer in time".into())));
+            // After a failed read the watch would start at an old version and return at once, in a loop.
+            let was_read = round.as_ref().map_or_else(Error::is_conflict, |_| true);
+            match round {
                 Ok(true) => {
                     mine.renewed(began, timing);
                     if !std::mem::replace(&mut leads, true) {
@@ -186,7 +189,7 @@ fn campaign(
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = mine.state.doubt.notified(), if leads => {}
-                () = changed(&api, (&namespace, &name), &seen.version), if !leads => {}
+                () = changed(&api, (&namespace, &name), &seen.version), if !leads && was_read => {}
                 () = tokio::time::sleep(pause) => {}
             }
         }

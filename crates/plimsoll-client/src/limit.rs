@@ -91,7 +91,7 @@ impl Limit {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use bytes::Bytes;
     use futures::StreamExt;
@@ -100,7 +100,7 @@ mod tests {
     use http::{Request, StatusCode};
 
     use super::*;
-    use crate::rest::{Api, Direct};
+    use crate::rest::{Api, Direct, FOLLOWS};
 
     async fn seconds(work: impl Future<Output = ()>) -> f64 {
         let began = Instant::now();
@@ -182,5 +182,20 @@ mod tests {
         let ask = || async { drop(prepaid.get_path("/").await.unwrap()) };
         assert!(seconds(ask()).await < 0.001);
         assert!(seconds(ask()).await > 0.09);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_waited_for_the_limiter_is_not_sent_after_the_lease_is_lost() {
+        let (server, leads) = (Arc::new(Counting::default()), Arc::new(AtomicBool::new(true)));
+        let (limit, asked) = (Limit::new(1.0, 1), Arc::clone(&leads));
+        let api = Api::direct(Arc::new(Arc::clone(&server)), "test").limited(&limit);
+        let api = api.while_leading(move || asked.load(Ordering::SeqCst));
+        let write = || async { api.delete(plimsoll_api::resource::PODS, "ns", "n", "u", None).await };
+        write().await.unwrap();
+        let (late, ()) = tokio::join!(write(), async { leads.store(false, Ordering::SeqCst) });
+        assert!(late.unwrap_err().to_string().contains(FOLLOWS));
+        assert_eq!(server.0.load(Ordering::SeqCst), 1);
+        api.get_path("/").await.unwrap();
+        assert_eq!(server.0.load(Ordering::SeqCst), 2, "reads go on");
     }
 }

@@ -180,11 +180,13 @@ impl Reflector {
                 () = stop.cancelled() => return,
                 ended = session.list_and_watch(sink) => ended,
             };
+            let lasted = began.elapsed() >= SHORT;
+            // A load balancer closes a quiet watch at its idle timeout, again and again: that is no reason to back off.
+            if lasted && matches!(ended, Ok(()) | Err(Broken::Watch(Error::Transport(_)))) {
+                wait = BACKOFF.0;
+            }
             match ended {
-                Ok(()) if began.elapsed() >= SHORT => {
-                    wait = BACKOFF.0;
-                    continue;
-                }
+                Ok(()) if lasted => continue,
                 Ok(()) => {}
                 Err(broken) => match session.broke(&broken).await {
                     After::Retry => {}

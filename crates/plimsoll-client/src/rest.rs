@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{AsyncBufRead, StreamExt, TryStreamExt};
-use http::{HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use plimsoll_api::request::{Error, PatchKind};
 use plimsoll_api::resource::Resource;
 use plimsoll_api::{object, protobuf};
@@ -22,15 +22,36 @@ use crate::limit::Limit;
 /// an API server waits for one webhook (`timeoutSeconds`). A write that was given up may still be carried out.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
+/// Why a write is not sent.
+pub const FOLLOWS: &str = "this process does not lead";
+
 type Result<T> = std::result::Result<T, Error>;
 
 /// The body of an answer, as it comes.
 pub type Parts = BoxStream<'static, io::Result<Bytes>>;
 
+/// The head of a response, and its body as a stream.
+#[allow(missing_debug_implementations, reason = "a stream")]
+pub struct Answer {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// Seconds in the header `Retry-After`; 0 without one.
+    pub retry_after: u32,
+    /// Body.
+    pub body: Parts,
+}
+
+/// Seconds in the header `Retry-After`; 0 without one. kube-apiserver sets it when it throttles a request, and the body is plain text
+/// then (`tooManyRequests` in `k8s.io/apiserver/pkg/server/filters/maxinflight.go`). It never sends a date.
+pub fn retry_after(head: &HeaderMap) -> u32 {
+    let seconds = head.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    seconds.unwrap_or(0)
+}
+
 /// How requests come to an API server.
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request, and waits for the head of the answer.
-    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, Result<(StatusCode, Parts)>>;
+    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, Result<Answer>>;
 
     /// Whether there is a network in between: then requests have the deadline [`DEADLINE`], and objects may be asked for in
     /// protobuf.
@@ -47,11 +68,12 @@ pub trait Direct: Send + Sync + 'static {
 struct InProcess(Arc<dyn Direct>);
 
 impl Transport for InProcess {
-    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, Result<(StatusCode, Parts)>> {
+    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, Result<Answer>> {
         let answer = self.0.call(request);
         Box::pin(async {
             let (status, body) = answer.await;
-            Ok((status, body.map(Ok).boxed()))
+            // The embedded server's Status has the seconds in its details.
+            Ok(Answer { status, retry_after: 0, body: body.map(Ok).boxed() })
         })
     }
 
@@ -93,6 +115,8 @@ pub struct Api {
     prepaid: Option<Arc<AtomicBool>>,
     /// Whether objects in answers are given with their `managedFields`.
     managed_fields: bool,
+    /// Whether this process leads; `None`: writes don't depend on that.
+    leads: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 
 impl std::fmt::Debug for Api {
@@ -126,7 +150,8 @@ pub fn encode(text: &str) -> String {
 impl Api {
     /// Requests through `transport`, writing as `manager`.
     pub fn new(transport: Arc<dyn Transport>, manager: &'static str) -> Self {
-        Self { transport, manager, limit: Limit::default(), prepaid: None, managed_fields: true }
+        let (limit, prepaid, leads) = (Limit::default(), None, None);
+        Self { transport, manager, limit, prepaid, managed_fields: true, leads }
     }
 
     /// Requests to a server in this process, writing as `manager`.
@@ -152,6 +177,13 @@ impl Api {
         Self { limit: limit.clone(), ..self.clone() }
     }
 
+    /// The same client, which sends writes only while `leads` returns true and fails them with [`FOLLOWS`] otherwise: a `resourceVersion`
+    /// does not protect the next leader from a write about an object that it has not changed. `leads` is called after the rate limiter.
+    #[must_use]
+    pub fn while_leading(&self, leads: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { leads: Some(Arc::new(leads)), ..self.clone() }
+    }
+
     /// The same client, under a limit from which a caller has taken the token of the first request already.
     #[must_use]
     pub fn prepaid(&self, limit: &Limit) -> Self {
@@ -169,11 +201,15 @@ impl Api {
         if !self.prepaid.as_ref().is_some_and(|prepaid| prepaid.swap(false, Ordering::Relaxed)) {
             self.limit.take().await;
         }
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        if !reads && self.leads.as_ref().is_some_and(|leads| !leads()) {
+            return Err(Error::Transport(FOLLOWS.into()));
+        }
         let answer = self.transport.send(request);
         self.within(async {
-            let (status, body) = answer.await?;
+            let Answer { status, retry_after, body } = answer.await?;
             let whole = collect(body).await?;
-            if status.is_success() { Ok(whole) } else { Err(refused(status, &whole)) }
+            if status.is_success() { Ok(whole) } else { Err(refused(status, retry_after, &whole)) }
         })
         .await
     }
@@ -231,11 +267,11 @@ impl Api {
         request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let answer = self.transport.send(request);
         self.within(async {
-            let (status, body) = answer.await?;
+            let Answer { status, retry_after, body } = answer.await?;
             if status.is_success() {
                 return Ok(body.into_async_read());
             }
-            Err(refused(status, &collect(body).await?))
+            Err(refused(status, retry_after, &collect(body).await?))
         })
         .await
     }
@@ -458,11 +494,11 @@ async fn collect(mut body: Parts) -> Result<Bytes> {
     Ok(whole.freeze())
 }
 
-/// An answer that is no success, as an error.
-fn refused(status: StatusCode, body: &[u8]) -> Error {
+/// An answer that is no success, as an error. `retry_after`: seconds of the header.
+fn refused(status: StatusCode, retry_after: u32, body: &[u8]) -> Error {
     if protobuf::is_envelope(body) {
         let (code, message) = protobuf::error(body).unwrap_or((status.as_u16(), ""));
-        return Error::Status { code, reason: String::new(), message: message.to_owned(), retry_after: 0 };
+        return Error::Status { code, reason: String::new(), message: message.to_owned(), retry_after };
     }
     let answer: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
@@ -470,12 +506,12 @@ fn refused(status: StatusCode, body: &[u8]) -> Error {
         none if none.is_empty() => String::from_utf8_lossy(body).into_owned(),
         message => message,
     };
-    let retry_after = answer["details"]["retryAfterSeconds"].as_u64().unwrap_or(0);
+    let said = answer["details"]["retryAfterSeconds"].as_u64().unwrap_or(0);
     Error::Status {
         code: status.as_u16(),
         reason: text("reason"),
         message,
-        retry_after: u32::try_from(retry_after).unwrap_or(u32::MAX),
+        retry_after: u32::try_from(said).unwrap_or(u32::MAX).max(retry_after),
     }
 }
 

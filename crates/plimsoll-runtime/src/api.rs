@@ -2,4 +2,4 @@
 
 pub use plimsoll_api::request::{Error, PatchKind};
 pub use plimsoll_api::resource::*;
-pub use plimsoll_client::rest::{Api, DEADLINE, Direct, Encoding, encode};
+pub use plimsoll_client::rest::{Api, DEADLINE, Direct, Encoding, FOLLOWS, encode};

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{TryFutureExt, TryStreamExt};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Request, Response, StatusCode, Uri};
+use http::{Request, Response, Uri};
 use http_body_util::{BodyDataStream, BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -21,7 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
 use plimsoll_api::request::Error;
-use plimsoll_client::rest::{Api, Parts, Transport};
+use plimsoll_client::rest::{self, Answer, Api, Transport};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 
@@ -133,16 +133,13 @@ impl Base {
     }
 }
 
-/// Status and body of an answer.
-type Answer = (StatusCode, Parts);
-
 fn split<B>(answer: Response<B>) -> Answer
 where
     B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    let status = answer.status();
+    let (status, retry_after) = (answer.status(), rest::retry_after(answer.headers()));
     let body = BodyDataStream::new(answer.into_body());
-    (status, Box::pin(body.map_err(io::Error::other)))
+    Answer { status, retry_after, body: Box::pin(body.map_err(io::Error::other)) }
 }
 
 /// The stack as the transport of [`Api`]. kube's client puts a queue and a task in front of it, through which each request

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
-use crate::api::{Api, Error};
+use crate::api::{Api, Error, FOLLOWS};
 use crate::cache::{Cache, Kind};
 use crate::driver::Inbox;
 use crate::event_recorder::Recorder;
@@ -28,12 +28,11 @@ use crate::status::Statuses;
 use crate::throttle::{Decision, Permit, Throttle};
 use crate::{clock, decisions, journey};
 
-/// Most actions under way, those that wait to be tried again included; one object has at most one.
+/// Most actions of a group in flight, including those that wait for a retry; an object has at most one. The limit is per group:
+/// writes to workloads that fail until a webhook is repaired do not delay bindings.
 const CONCURRENCY: usize = 256;
 
-/// Why nothing is written.
-pub const FOLLOWS: &str = "this process does not lead";
-/// The same, of one object.
+/// Why nothing is written about an object.
 const ELSEWHERE: &str = "it belongs to another shard";
 
 /// What an action needs.
@@ -65,35 +64,68 @@ pub struct Context {
     pub shard: Option<Shard>,
 }
 
+/// Actions in flight.
+#[derive(Debug, Default)]
+struct UnderWay {
+    tasks: tokio::task::JoinSet<Lane>,
+    /// How many there are of each group.
+    of: [usize; Group::ALL.len()],
+}
+
+impl UnderWay {
+    /// Whether the group is below its limit.
+    const fn has_room(&self, group: Group) -> bool {
+        self.of[group as usize] < CONCURRENCY
+    }
+
+    fn begin(&mut self, lane: Lane, action: impl Future<Output = ()> + Send + 'static) {
+        self.of[lane.group() as usize] += 1;
+        self.tasks.spawn(async move {
+            action.await;
+            lane
+        });
+    }
+
+    /// Waits until an action ends; `None` if none is in flight.
+    async fn next(&mut self) -> Option<Lane> {
+        match self.tasks.join_next().await? {
+            Ok(lane) => {
+                self.of[lane.group() as usize] -= 1;
+                Some(lane)
+            }
+            // The engine waits for an answer that never comes.
+            Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
+            // Actions are aborted only when the set is dropped.
+            Err(_) => None,
+        }
+    }
+}
+
 /// Carries out batches until stopped.
 pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, stop: CancellationToken) {
     let mut lanes = Lanes::default();
-    let mut tasks: tokio::task::JoinSet<Lane> = tokio::task::JoinSet::new();
+    let mut under_way = UnderWay::default();
     let mut taken = 0;
     loop {
-        begin(&mut lanes, &mut tasks, &context);
+        begin(&mut lanes, &mut under_way, &context);
         let explanations = lanes.explanations(Group::Workloads);
         context.flow.set_pace(context.throttle.pace());
         if context.flow.update(taken, lanes.has_decision(Group::Workloads), explanations) {
             context.inbox.flows();
         }
         let paused = context.health.paused();
-        let waiting = Group::ALL.map(|group| lanes.has_decision(group) && !paused);
-        let explains = Group::ALL.map(|group| lanes.has_explanation(group) && !paused);
+        let room = Group::ALL.map(|group| under_way.has_room(group) && !paused);
+        let waiting = Group::ALL.map(|group| room[group as usize] && lanes.has_decision(group));
+        let explains = Group::ALL.map(|group| room[group as usize] && lanes.has_explanation(group));
         tokio::select! {
-            () = stop.cancelled() => return finish(tasks, &context.claim).await,
-            Some(done) = tasks.join_next(), if !tasks.is_empty() => match done {
-                Ok(lane) => lanes.done(lane),
-                // The engine waits for an answer that never comes.
-                Err(e) if e.is_panic() => std::panic::resume_unwind(e.into_panic()),
-                Err(_) => {}
-            },
-            () = may_begin(waiting, &context), if tasks.len() < CONCURRENCY => {}
-            () = may_explain(explains, &context), if tasks.len() < CONCURRENCY => {}
+            () = stop.cancelled() => return finish(under_way.tasks, &context.claim).await,
+            Some(lane) = under_way.next() => lanes.done(lane),
+            () = may_begin(waiting, &context), if waiting.contains(&true) => {}
+            () = may_explain(explains, &context), if explains.contains(&true) => {}
             () = context.health.resumed(), if paused => {}
             batch = batches.recv() => {
                 // The engine has ended, as it does at a stop.
-                let Some(batch) = batch else { return finish(tasks, &context.claim).await };
+                let Some(batch) = batch else { return finish(under_way.tasks, &context.claim).await };
                 taken += u64::from(Flow::counts(&batch));
                 for action in batch {
                     match Lane::of(&action) {
@@ -132,12 +164,12 @@ enum Turn {
 
 /// Begins with as many writes as may be under way, of all groups in turn. What comes first is chosen only when there is
 /// a token for it, decisions when the API server can use one more, and explanations when it is not busy.
-fn begin(lanes: &mut Lanes, tasks: &mut tokio::task::JoinSet<Lane>, context: &Context) {
+fn begin(lanes: &mut Lanes, under_way: &mut UnderWay, context: &Context) {
     let mut more = !context.health.paused();
     while std::mem::take(&mut more) {
         for (group, limit) in Group::ALL.into_iter().zip(&context.limits) {
-            if tasks.len() >= CONCURRENCY {
-                return;
+            if !under_way.has_room(group) {
+                continue;
             }
             let Some((lane, action, turn)) = next(lanes, group, limit, &context.throttle) else { continue };
             more = true;
@@ -145,10 +177,7 @@ fn begin(lanes: &mut Lanes, tasks: &mut tokio::task::JoinSet<Lane>, context: &Co
             if limit.is_some() {
                 context.api = context.api.prepaid(limit);
             }
-            tasks.spawn(async move {
-                carry_out(action, &context, turn).await;
-                lane
-            });
+            under_way.begin(lane, async move { carry_out(action, &context, turn).await });
         }
     }
 }
@@ -212,9 +241,6 @@ async fn token(waiting: [bool; Group::ALL.len()], limits: &[Limit; Group::ALL.le
 
 /// Waits until an explanation may begin.
 async fn may_explain(waiting: [bool; Group::ALL.len()], context: &Context) {
-    if !waiting.contains(&true) {
-        return std::future::pending().await;
-    }
     context.throttle.ready().await;
     token(waiting, &context.limits).await;
 }
@@ -300,11 +326,7 @@ async fn follow(mut step: Step, context: &Context, mut turn: Option<Turn>) -> Ou
             Step::Send(request, then) => {
                 let turn = turn.take().unwrap_or_else(|| Turn::Decide(context.throttle.begin_decision()));
                 let began = Instant::now();
-                // The Lease may have been lost between two requests of an action.
-                let answer = match context.claim.held() {
-                    true => context.api.send(&request).await,
-                    false => Err(Error::Transport(FOLLOWS.into())),
-                };
+                let answer = context.api.send(&request).await;
                 let refused = answer.as_ref().is_err_and(Error::is_too_many);
                 // What got no answer tells how long this client waits.
                 match turn {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use plimsoll_api::event::{EventRecord, ObjectReference};
-use plimsoll_api::request::{Error, Request};
+use plimsoll_api::request::Error;
 use plimsoll_api::shards::{LED_BY, TreeChange, TreeKind, TreeObject, TreeStep};
 use plimsoll_client::Supervisor;
 use plimsoll_client::reflector::Memory;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Api, CLUSTER_QUEUES, COHORTS, NODES, Resource};
 use crate::cache::Kind;
 use crate::event_recorder::Recorder;
-use crate::execute::{FOLLOWS, GRACE};
+use crate::execute::GRACE;
 use crate::ingest::Sinks;
 use crate::leading::Leading;
 use crate::settings::ShardLeases;
@@ -93,15 +93,6 @@ async fn looks(context: &Context, stop: &CancellationToken) -> bool {
     }
 }
 
-/// Sends a write that gives something away, unless the Lease was lost since that was decided: by the version that the write names, it may
-/// be what the next leader decides with.
-async fn send(context: &Context, request: &Request) -> Result<Value, Error> {
-    match context.leading.claim.held() {
-        true => context.api.send(request).await,
-        false => Err(Error::Transport(FOLLOWS.into())),
-    }
-}
-
 /// Waits for the answers to writes that give something away. At a stop they get a moment; the Lease of a process that does not know what
 /// became of them expires, so that they are carried out or given up before another one decides.
 async fn answered<T>(
@@ -131,7 +122,7 @@ async fn give_nodes(context: Context, shard: Shard, stop: CancellationToken) {
                 continue;
             }
             let request = leaving.request(&node);
-            match answered(send(&context, &request), &context, &stop).await {
+            match answered(context.api.send(&request), &context, &stop).await {
                 None => return,
                 Some(Ok(_)) => tracing::info!(node, from = shard.name(), to = leaving.to, "Node moved"),
                 // The watch shows the newer version, or that the node is gone.
@@ -171,7 +162,7 @@ async fn give_trees(context: Context, shard: Shard, stop: CancellationToken) {
         let steps = steps.into_iter().filter(|step| step.cluster_queues.is_empty() || !reserving).collect();
         let writes =
             context.sinks.change_division(|division, seen, out| division.begin_steps(steps, seen, out));
-        let carry_out = async |(step, request)| (step, send(&context, &request).await);
+        let carry_out = async |(step, request)| (step, context.api.send(&request).await);
         let answers =
             futures::stream::iter(writes.unwrap_or_default()).map(carry_out).buffer_unordered(WRITES);
         let Some(answers) = answered(answers.collect::<Vec<_>>(), &context, &stop).await else { return };

@@ -242,6 +242,9 @@ impl Runtime {
         let took_over = taking_over((&api, claim, &sinks), given.clone(), &supervisor, &stop);
         pauses((&health, &inbox), &supervisor, &stop);
         let statuses = Statuses::default();
+        // All writers but the event recorder: Events decide nothing.
+        let held = claim.clone();
+        let api = api.while_leading(move || held.held());
         let writing = execute::Context {
             api: api.clone(),
             cache: cache.clone(),

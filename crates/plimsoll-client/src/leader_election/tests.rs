@@ -168,3 +168,48 @@ async fn a_claim_ends_at_the_renew_deadline_of_the_monotonic_clock() {
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(!claim.held() && !claim.unexpired());
 }
+
+/// A server that throttles all reads of a Lease but the first, and sends each watch a newer version of it.
+#[derive(Default)]
+struct Overloaded {
+    reads: std::sync::atomic::AtomicUsize,
+}
+
+impl crate::rest::Direct for Overloaded {
+    fn call(
+        &self,
+        request: http::Request<Vec<u8>>,
+    ) -> futures::future::BoxFuture<
+        'static,
+        (http::StatusCode, futures::stream::BoxStream<'static, bytes::Bytes>),
+    > {
+        use futures::StreamExt;
+        let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let read = !watch && self.reads.fetch_add(1, Ordering::SeqCst) > 0;
+        let (status, body) = match (watch, read) {
+            (true, _) => {
+                let event = json!({"type": "MODIFIED", "object": lease("other", "2")});
+                (http::StatusCode::OK, format!("{event}\n"))
+            }
+            (false, true) => (http::StatusCode::TOO_MANY_REQUESTS, String::new()),
+            (false, false) => (http::StatusCode::OK, lease("other", "1").to_string()),
+        };
+        let body = futures::stream::once(async { bytes::Bytes::from(body) }).boxed();
+        Box::pin(async move { (status, body) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_retries_a_failed_read_of_the_lease_after_the_retry_period() {
+    let (server, stop) = (Arc::new(Overloaded::default()), CancellationToken::new());
+    let api = Api::direct(Arc::<Overloaded>::clone(&server), "test");
+    let name = ("ns".to_owned(), "n".to_owned());
+    let wall: Wall = Arc::new(|| 0);
+    let (_claim, work) = campaign(api, name, "me".into(), Timing::default(), stop.clone(), wall);
+    let work = tokio::spawn(work);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let reads = server.reads.load(Ordering::SeqCst);
+    stop.cancel();
+    work.await.unwrap();
+    assert!((8..=15).contains(&reads), "{reads} in 20 s, with a retry period of 2 s");
+}

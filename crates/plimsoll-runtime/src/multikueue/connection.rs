@@ -117,7 +117,9 @@ impl Connection {
         context: &Context,
         stop: &CancellationToken,
     ) -> Result<Self, String> {
-        let api = connect::api(settings, MANAGER).map_err(|e| e.to_string())?;
+        let claim = context.leading.claim.clone();
+        let api =
+            connect::api(settings, MANAGER).map_err(|e| e.to_string())?.while_leading(move || claim.held());
         let (health, stop) = (Health::default(), stop.child_token());
         let store = WorkerStore::new(context.cache.config().workload_names);
         let feed = Feed {

@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::common::proxy::{Fault, Proxy};
 use crate::common::run::{Run, get};
-use crate::common::{Up, queue, suspended_job};
+use crate::common::{Up, pod, queue, suspended_job};
 use plimsoll_api::json;
 use plimsoll_runtime::api::{CLUSTER_QUEUES, JOBS, PODS, Resource};
 use serde_json::{Value, json};
@@ -198,6 +199,32 @@ async fn a_definition_that_is_really_gone_stops_nothing_else() {
     setup.start_job("second", 2).await;
     assert!(setup.running(4).await.is_superset(&before));
     setup.until_ready().await;
+}
+
+/// The API server answers so if a webhook for `workloads/status` with `failurePolicy: Fail` is not reachable.
+#[tokio::test(flavor = "multi_thread")]
+async fn failing_writes_to_workloads_do_not_delay_bindings() {
+    let setup = Setup::start(1).await;
+    let tried = Arc::new(Mutex::new(BTreeSet::new()));
+    setup.proxy.rule({
+        let tried = Arc::clone(&tried);
+        move |asked| {
+            let fails = asked.writes() && asked.about("workloads") && asked.about("status");
+            // The job controllers write the condition PodsReady.
+            if fails && asked.by("kueue-admission") {
+                tried.lock().unwrap().insert(asked.path.to_owned());
+            }
+            if fails { Fault::Status(500) } else { Fault::None }
+        }
+    });
+    // All of them stay pending, so each has a reason to be written.
+    for i in 0..300 {
+        setup.start_job(&format!("large-{i}"), 2).await;
+    }
+    let enough = async |_: &Up| (tried.lock().unwrap().len() >= 256).then_some(());
+    setup.up.until("the limit of writes in flight is reached", enough).await;
+    setup.up.create(&pod("alone", &json!({}), 3600)).await.unwrap();
+    setup.running(1).await;
 }
 
 /// Writes that are carried out and never answered, and watches that go silent, for 25 s.

@@ -10,7 +10,7 @@ use http::{Request, StatusCode};
 use proptest::prelude::*;
 
 use super::*;
-use crate::rest::{Parts, Transport};
+use crate::rest::{Answer, Parts, Transport};
 
 /// Objects per page, whatever the client asks for.
 const PAGE: usize = 2;
@@ -280,8 +280,12 @@ impl Faulty {
 }
 
 impl Transport for Faulty {
-    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, Result<(StatusCode, Parts), Error>> {
-        let answer = self.answer(&request).map(|(code, body)| (StatusCode::from_u16(code).unwrap(), body));
+    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, Result<Answer, Error>> {
+        let answer = self.answer(&request).map(|(code, body)| Answer {
+            status: StatusCode::from_u16(code).unwrap(),
+            retry_after: 0,
+            body,
+        });
         Box::pin(std::future::ready(answer))
     }
 

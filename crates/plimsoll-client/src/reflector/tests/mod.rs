@@ -10,7 +10,7 @@ use plimsoll_api::resource::{PODS, RUN_WINDOWS, WORKLOADS};
 
 use super::*;
 use crate::health::Health;
-use crate::rest::Direct;
+use crate::rest::{Answer, Direct, Transport};
 
 fn session() -> Session {
     struct Nowhere;
@@ -194,6 +194,48 @@ async fn a_silent_watch_is_given_up_and_opened_again() {
     seconds(50).await;
     assert_eq!(f.server.watches.load(Ordering::SeqCst), 2);
     assert!(f.log().is_empty() && f.health.problems().is_empty(), "no relist is needed");
+}
+
+/// A server behind a load balancer that closes each watch after two seconds; counts watches.
+struct Cutting(Arc<AtomicUsize>);
+
+impl Transport for Cutting {
+    fn send(&self, request: http::Request<Vec<u8>>) -> BoxFuture<'static, Result<Answer, Error>> {
+        let body = match request.uri().query().unwrap_or_default().contains("watch=true") {
+            true => {
+                self.0.fetch_add(1, Ordering::SeqCst);
+                let cut = async {
+                    seconds(2).await;
+                    Err(std::io::Error::other("reset"))
+                };
+                futures::stream::once(cut).boxed()
+            }
+            false => {
+                let list = bytes::Bytes::from_static(br#"{"metadata":{"resourceVersion":"5"},"items":[]}"#);
+                futures::stream::once(async { Ok(list) }).boxed()
+            }
+        };
+        let answer = Answer { status: http::StatusCode::OK, retry_after: 0, body };
+        Box::pin(async { Ok(answer) })
+    }
+
+    fn is_remote(&self) -> bool {
+        false
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_lasted_resets_the_backoff() {
+    let (watches, stop) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
+    let api = Api::new(Arc::new(Cutting(Arc::clone(&watches))), "test");
+    let tracker = Health::default().track(WORKLOADS);
+    let reflector = Reflector { tracker, ..Reflector::new(api, WORKLOADS) };
+    let work = tokio::spawn(reflector.run(stop.clone(), |_| {}));
+    seconds(600).await;
+    stop.cancel();
+    work.await.unwrap();
+    let watches = watches.load(Ordering::SeqCst);
+    assert!(watches > 250, "{watches} in 600 s, each of 2 s");
 }
 
 /// The same watch of kube-apiserver as JSON and as protobuf.

@@ -41,6 +41,8 @@ pub enum Fault {
 pub struct Asked<'a> {
     pub method: &'a Method,
     pub path: &'a str,
+    /// The query of the URI.
+    pub query: &'a str,
     /// A watch.
     pub watch: bool,
     /// A watch that is under way: the rules have changed meanwhile.
@@ -50,6 +52,11 @@ pub struct Asked<'a> {
 impl Asked<'_> {
     pub fn writes(&self) -> bool {
         !matches!(*self.method, Method::GET | Method::HEAD)
+    }
+
+    /// Whether this field manager sends it.
+    pub fn by(&self, manager: &str) -> bool {
+        self.query.split('&').any(|part| part.strip_prefix("fieldManager=") == Some(manager))
     }
 
     /// Whether it is about a resource, such as `workloads`.
@@ -141,10 +148,11 @@ fn cut() -> std::io::Error {
 async fn handle(state: Arc<State>, request: Request<Incoming>) -> Result<Response<Body>, std::io::Error> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
-    let watch = head.uri.query().is_some_and(|q| q.contains("watch=true"));
+    let query = head.uri.query().unwrap_or_default();
+    let watch = query.contains("watch=true");
     let changes = state.changes.subscribe();
     let rule = Arc::clone(&state.rule.lock().unwrap());
-    let asked = Asked { method: &head.method, path: head.uri.path(), watch, open: false };
+    let asked = Asked { method: &head.method, path: head.uri.path(), query, watch, open: false };
     let fault = rule(&asked);
     match fault {
         Fault::None | Fault::Repeat => {}
@@ -210,7 +218,8 @@ fn stream(
                 tokio::select! {
                     _ = changes.changed() => {
                         let rule = Arc::clone(&state.rule.lock().unwrap());
-                        let asked = Asked { method: &head.method, path: head.uri.path(), watch: true, open: true };
+                        let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
+                        let asked = Asked { method: &head.method, path, query, watch: true, open: true };
                         match rule(&asked) {
                             Fault::Cut | Fault::Status(_) | Fault::LoseAndCut => return Some((Err(cut()), None)),
                             // What has hung once stays silent: the network has forgotten the connection.
