@@ -21,11 +21,13 @@ use crate::resource::{CLUSTER_QUEUES, COHORTS};
 pub struct Owner {
     keeper: Arc<str>,
     stop: Option<ShardStop>,
+    /// Whether another shard may admit workloads there, or has done so unseen.
+    may_be_others: bool,
 }
 
 impl Default for Owner {
     fn default() -> Self {
-        Self { keeper: DEFAULT.into(), stop: None }
+        Self { keeper: DEFAULT.into(), stop: None, may_be_others: false }
     }
 }
 
@@ -38,6 +40,13 @@ impl Owner {
     /// The shard whose leader knows it and writes about it: the one that leads it by now or, as long as none does, the one of the label.
     pub fn keeper(&self) -> &str {
         &self.keeper
+    }
+
+    /// Whether the job controllers of this process's shard, which has this name, act there. They do not from the write that gives the
+    /// object to another shard, and not before this process has seen every write of the leader before: they would suspend the jobs of
+    /// workloads whose admission this process has not seen.
+    pub fn controls(&self, shard: &str) -> bool {
+        *self.keeper == *shard && !self.may_be_others
     }
 
     /// Why the leader of this process's shard admits nothing there, if that shard has it.
@@ -63,6 +72,8 @@ pub struct Changed {
     pub cluster_queues: BTreeSet<String>,
     /// Those of them that another shard keeps than before.
     pub handed: BTreeSet<String>,
+    /// Those of them in which the job controllers of this shard act from now on.
+    pub controlled: BTreeSet<String>,
     /// Whether pods of some of them are known to another shard than before: those of a tree whose labels disagree are to none.
     pub pods: bool,
     /// Names of cohorts.
@@ -359,6 +370,9 @@ impl Trees {
                     if handed {
                         changed.handed.insert(name());
                     }
+                    if !old.controls(&self.shard) && new.controls(&self.shard) {
+                        changed.controlled.insert(name());
+                    }
                 }
                 TreeKind::Cohort | TreeKind::ClusterQueue => {}
             }
@@ -368,7 +382,8 @@ impl Trees {
 
     fn owner(&self, object: &TreeObject, root: &TreeObject) -> Owner {
         let Some(tree) = self.trees.get(root) else { return Owner::default() };
-        let led_by = self.entries.get(object).map_or("", |entry| &entry.member.marks.led_by);
+        let member = self.entries.get(object).map(|entry| &entry.member);
+        let led_by = member.map_or("", |member| &member.marks.led_by);
         let keeper = match (&tree.labels, led_by) {
             (Labels::One(owner), "") => owner,
             (Labels::Several(_), "") => DEFAULT,
@@ -379,7 +394,9 @@ impl Trees {
             Labels::One(_) if *keeper != *self.shard => None,
             _ => stop(&tree.lead, &tree.labels, &self.loans_of(root)),
         };
-        Owner { keeper: keeper.into(), stop }
+        let unseen = |member: &Member| member.marks.led_by == self.shard && !member.known;
+        let may_be_others = member.is_some_and(|member| member.given_to.is_some() || unseen(member));
+        Owner { keeper: keeper.into(), stop, may_be_others }
     }
 
     /// Loans that are granted to cohorts of a tree, or by them.

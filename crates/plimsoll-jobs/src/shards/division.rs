@@ -117,7 +117,7 @@ impl Division {
     /// Whether job controllers of this process plan a key.
     pub fn plans(&self, key: &Key, env: Env<'_>) -> bool {
         match concern(key, env) {
-            Concern::ClusterQueue(name) => self.trees.of_cluster_queue(&name).keeper() == self.name,
+            Concern::ClusterQueue(name) => self.trees.of_cluster_queue(&name).controls(&self.name),
             Concern::Node(name) if !name.is_empty() => self.pods.has_node(&name),
             Concern::Node(_) | Concern::Cluster => self.name == DEFAULT,
             Concern::Undecided => true,
@@ -259,6 +259,7 @@ impl Division {
         let mut moved = self.trees.resolve();
         self.changes += u64::from(moved != Changed::default());
         let handed = std::mem::take(&mut moved.handed);
+        let controlled = std::mem::take(&mut moved.controlled);
         let queues: Vec<(String, String)> = {
             let of = self.local_queues.iter().filter(|(_, of)| handed.contains(*of));
             of.map(|(queue, _)| queue.clone()).collect()
@@ -292,6 +293,15 @@ impl Division {
                 queues.into_iter().map(|(namespace, _)| namespace).collect();
             namespaces.extend(workloads.into_iter().map(|(namespace, _)| namespace));
             look_again(&namespaces, &changed.cluster_queues, seen.objects, out);
+        }
+        if !controlled.is_empty() {
+            let of = self.local_queues.iter().filter(|(_, of)| controlled.contains(*of));
+            let mut namespaces: BTreeSet<String> = of.map(|((namespace, _), _)| namespace.clone()).collect();
+            let all = seen.objects.all(Kind::Workload);
+            let of_controlled =
+                |wl: &Value| cluster_queue_of(wl, seen.objects).is_some_and(|q| controlled.contains(&q));
+            namespaces.extend(all.filter(|wl| of_controlled(wl)).map(|wl| json::namespace(&wl).to_owned()));
+            look_again(&namespaces, &controlled, seen.objects, out);
         }
     }
 

@@ -76,6 +76,7 @@ fn one_label_is_the_shard_of_the_whole_tree() {
     trees.queue("q", "team", "", "a");
     trees.resolve();
     assert!(!trees.decides("q") && trees.steps().is_empty(), "not everything was seen");
+    assert!(!trees.of_cluster_queue("q").controls("a"), "the leader before may have admitted workloads");
     let number = trees.unknown().unwrap();
     trees.queue("late", "team", "", "a");
     trees.found(number);
@@ -83,6 +84,8 @@ fn one_label_is_the_shard_of_the_whole_tree() {
     assert!(!trees.decides("q"), "one has come since");
     let changed = trees.settle();
     assert!(trees.decides("q") && trees.decides("late") && changed.handed.is_empty());
+    assert!(trees.of_cluster_queue("q").controls("a"));
+    assert_eq!(changed.controlled.iter().collect::<Vec<_>>(), ["late"]);
     assert_eq!(trees.unknown(), None);
 }
 
@@ -182,8 +185,10 @@ fn a_tree_is_given_object_by_object() {
     trees.resolve();
     let give = r#"{"plimsoll.dev/led-by":"b"} null"#.to_owned();
     assert_eq!(trees.words(), [("q".to_owned(), give.clone())]);
+    assert!(trees.of_cluster_queue("q").controls("a"));
     trees.gives(&trees.steps()[0].clone());
     trees.resolve();
+    assert!(!trees.of_cluster_queue("q").controls("a") && trees.keeper("q") == "a", "b may lead it");
     // The move is called off: the write may be carried out, and is repeated until it was.
     trees.see(root.clone(), "", "a", "a", "");
     trees.resolve();
