@@ -1,3 +1,5 @@
+use http::HeaderMap;
+
 use super::*;
 
 #[test]
