@@ -19,6 +19,7 @@ use tracing::{Instrument, Span};
 
 use crate::api::{Api, Error, FOLLOWS};
 use crate::cache::{Cache, Kind};
+use crate::coalesce::Coalescing;
 use crate::driver::Inbox;
 use crate::event_recorder::Recorder;
 use crate::extender::Extenders;
@@ -62,6 +63,8 @@ pub struct Context {
     pub limits: [Limit; Group::ALL.len()],
     /// The shard of this process; `None`: it has the whole cluster.
     pub shard: Option<Shard>,
+    /// The sleep of the worker threads.
+    pub coalescing: Coalescing,
 }
 
 /// Actions in flight.
@@ -109,8 +112,10 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
     loop {
         begin(&mut lanes, &mut under_way, &context);
         let explanations = lanes.explanations(Group::Workloads);
-        context.flow.set_pace(context.throttle.pace());
-        if context.flow.update(taken, lanes.has_decision(Group::Workloads), explanations) {
+        let (pace, waits) = (context.throttle.pace(), lanes.has_decision(Group::Workloads));
+        context.flow.set_pace(pace);
+        context.coalescing.set(pace, waits || under_way.of[Group::Workloads as usize] > 0);
+        if context.flow.update(taken, waits, explanations) {
             context.inbox.flows();
         }
         let paused = context.health.paused();
@@ -118,14 +123,14 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
         let waiting = Group::ALL.map(|group| room[group as usize] && lanes.has_decision(group));
         let explains = Group::ALL.map(|group| room[group as usize] && lanes.has_explanation(group));
         tokio::select! {
-            () = stop.cancelled() => return finish(under_way.tasks, &context.claim).await,
+            () = stop.cancelled() => return finish(under_way.tasks, &context).await,
             Some(lane) = under_way.next() => lanes.done(lane),
             () = may_begin(waiting, &context), if waiting.contains(&true) => {}
             () = may_explain(explains, &context), if explains.contains(&true) => {}
             () = context.health.resumed(), if paused => {}
             batch = batches.recv() => {
                 // The engine has ended, as it does at a stop.
-                let Some(batch) = batch else { return finish(under_way.tasks, &context.claim).await };
+                let Some(batch) = batch else { return finish(under_way.tasks, &context).await };
                 taken += u64::from(Flow::counts(&batch));
                 for action in batch {
                     match Lane::of(&action) {
@@ -146,11 +151,12 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
 /// Time that writes under way get to finish at a stop; those that wait are dropped with their lanes.
 pub const GRACE: Duration = Duration::from_secs(1);
 
-async fn finish(mut tasks: tokio::task::JoinSet<Lane>, claim: &Claim) {
+async fn finish(mut tasks: tokio::task::JoinSet<Lane>, context: &Context) {
+    context.coalescing.set(Duration::ZERO, false);
     let all = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(GRACE, all).await.is_err() {
         tracing::debug!("writes were cut off by the stop");
-        claim.let_expire();
+        context.claim.let_expire();
     }
 }
 

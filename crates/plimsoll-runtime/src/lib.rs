@@ -13,6 +13,7 @@
 pub mod api;
 pub mod cache;
 pub mod clock;
+pub mod coalesce;
 pub mod connect;
 mod decisions;
 mod declared;

@@ -8,6 +8,7 @@ use plimsoll_config::ClientConnection;
 use plimsoll_engine::EngineConfig;
 
 use crate::api::Resource;
+use crate::coalesce::Coalescing;
 use crate::roles::Roles;
 use crate::shard::Shard;
 use crate::{ingest, reload};
@@ -40,6 +41,8 @@ pub struct Settings {
     pub shard: Option<String>,
     /// The Leases of all shards; `None`: their leaders have none.
     pub shard_leases: Option<ShardLeases>,
+    /// How long the worker threads sleep before they poll the network, if the process has given them that hook.
+    pub coalescing: Coalescing,
 }
 
 /// Where leaders of shards have their Leases.
@@ -71,6 +74,7 @@ impl Default for Settings {
             placement_client: None,
             shard: None,
             shard_leases: None,
+            coalescing: Coalescing::default(),
         }
     }
 }

@@ -258,6 +258,7 @@ impl Runtime {
             health: health.clone(),
             limits: settings.limits(),
             shard: shard.clone(),
+            coalescing: settings.coalescing.clone(),
         };
         // It owes answers to the engine.
         supervisor.spawn_vital("the executor", execute::run(writing, actions, stop.clone()));

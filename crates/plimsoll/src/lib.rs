@@ -26,6 +26,7 @@ mod up;
 use std::process::ExitCode;
 
 use clap::Parser;
+use plimsoll_runtime::coalesce::Coalescing;
 use tokio_util::sync::CancellationToken;
 
 /// Time for the last traces at the end.
@@ -57,9 +58,14 @@ pub fn main() -> ExitCode {
         Err(e) => return fail(&e),
     };
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if matches!(cli.command, cli::Command::Run(_)) && std::env::var_os(WORKERS).is_none() {
-        builder
-            .worker_threads(beside_the_engine(std::thread::available_parallelism().map_or(1, usize::from)));
+    let coalescing = Coalescing::default();
+    if matches!(cli.command, cli::Command::Run(_)) {
+        if std::env::var_os(WORKERS).is_none() {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            builder.worker_threads(beside_the_engine(processors));
+        }
+        let parking = coalescing.clone();
+        builder.on_thread_park(move || parking.park());
     }
     let runtime = match builder
         .enable_all()
@@ -75,7 +81,7 @@ pub fn main() -> ExitCode {
     let done = runtime.block_on(async {
         match cli.command {
             cli::Command::Up(args) => up::run(args).await,
-            cli::Command::Run(args) => run::run(args).await,
+            cli::Command::Run(args) => run::run(args, coalescing).await,
             cli::Command::Install(args) => install::run(&args),
             cli::Command::Uninstall(args) => uninstall::run(args).await,
             cli::Command::Queue(args) => queue::run(args).await,

@@ -1,6 +1,5 @@
 //! The election, on a thread of its own: the Lease is renewed in time however busy the threads are that read and write.
 
-use anyhow::Context;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use plimsoll_client::leader_election::{self, Claim, Timing};
@@ -10,6 +9,7 @@ use plimsoll_runtime::api::Api;
 use tokio_util::sync::CancellationToken;
 
 use super::shard::WholeCluster;
+use super::thread;
 use crate::cli;
 
 /// Takes part in the election. The future ends when a process without `--shard` leads beside the leader of a shard.
@@ -34,7 +34,7 @@ pub fn elect(
     let whole = args.election.leader_elect_resource_name.clone();
     let Some(shard) = &args.shard else {
         let (claim, work) = leader_election::run(own, namespace, whole, me, timing, stop.clone());
-        on_a_thread(work, supervisor)?;
+        thread::run("leader election", work, supervisor)?;
         return Ok((claim, undisturbed()));
     };
     let name = leases(&args.election).name_of(shard);
@@ -51,7 +51,7 @@ pub fn elect(
             work.await;
         }
     };
-    on_a_thread(work, supervisor)?;
+    thread::run("leader election", work, supervisor)?;
     let alone = async move {
         match is_free.await {
             Ok(version) => whole.begun(&version).await,
@@ -67,26 +67,6 @@ pub fn leases(election: &cli::Election) -> ShardLeases {
     ShardLeases { namespace, whole: election.leader_elect_resource_name.clone() }
 }
 
-/// Carries out a future on a thread with a runtime of its own, and has the supervisor wait for its end.
-fn on_a_thread(
-    work: impl Future<Output = ()> + Send + 'static,
-    supervisor: &Supervisor,
-) -> anyhow::Result<()> {
-    const NAME: &str = "leader election";
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context(NAME)?;
-    let (end, ended) = tokio::sync::oneshot::channel::<()>();
-    supervisor
-        .spawn_thread(NAME, move || {
-            runtime.block_on(work);
-            drop(end);
-        })
-        .context(NAME)?;
-    supervisor.spawn_vital(NAME, async move {
-        let _ = ended.await;
-    });
-    Ok(())
-}
-
 /// Identity of this process in an election. In a container every process has the same id: the host's name tells pods
 /// apart there, and the time of the start tells it from the container before it.
 fn identity() -> String {
@@ -95,30 +75,4 @@ fn identity() -> String {
     let name = std::env::var("HOSTNAME").ok().or_else(|| read("/proc/sys/kernel/hostname"));
     let name = name.unwrap_or_else(|| "plimsoll".into());
     format!("{name}_{}_{:x}", std::process::id(), plimsoll_runtime::clock::now().0)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc::channel;
-    use std::time::Duration;
-
-    use super::*;
-
-    /// With one thread, which is blocked, the work goes on.
-    #[tokio::test(flavor = "current_thread")]
-    async fn a_lease_is_renewed_while_all_workers_are_busy() {
-        let supervisor = Supervisor::new(CancellationToken::new());
-        let (renewed, renewals) = channel();
-        let work = async move {
-            for i in 0..3 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                let _ = renewed.send(i);
-            }
-        };
-        on_a_thread(work, &supervisor).expect("a thread");
-        for i in 0..3 {
-            assert_eq!(renewals.recv_timeout(Duration::from_secs(20)), Ok(i));
-        }
-        supervisor.wait().await;
-    }
 }

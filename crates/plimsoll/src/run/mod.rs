@@ -2,6 +2,7 @@
 
 mod elect;
 mod shard;
+mod thread;
 mod visibility;
 mod webhooks;
 
@@ -16,6 +17,7 @@ use plimsoll_client::Supervisor;
 use plimsoll_client::leader_election::{Claim, Timing};
 use plimsoll_runtime::api::{Api, DEADLINE};
 use plimsoll_runtime::cache::Cache;
+use plimsoll_runtime::coalesce::Coalescing;
 use plimsoll_runtime::metrics::{HealthState, Role};
 use plimsoll_runtime::visibility::Visibility;
 use plimsoll_runtime::{Roles, Runtime};
@@ -29,7 +31,7 @@ use crate::{cli, configure, say};
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Runs until stopped by a signal.
-pub async fn run(args: cli::Run) -> anyhow::Result<()> {
+pub async fn run(args: cli::Run, coalescing: Coalescing) -> anyhow::Result<()> {
     let began = Instant::now();
     crate::logging::started("run");
     let timing = timing(&args.election)?;
@@ -41,6 +43,7 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let settings = plimsoll_runtime::Settings {
         shard: args.shard.clone(),
         shard_leases: args.election.leader_elect.then(|| elect::leases(&args.election)),
+        coalescing,
         ..configure::settings(&args.files, roles)?
     };
     let config = config(&args).await?;
@@ -55,7 +58,9 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let connect =
         |config| plimsoll_runtime::connect::api(config, "plimsoll-leader-election").context("connecting");
-    let (own, api) = (connect(config.clone())?, connect(config)?);
+    // The connections of a thread with a runtime of its own live there.
+    let own = || connect(config.clone());
+    let api = connect(config.clone())?;
     let health_state = HealthState::default();
     let supervisor = Supervisor::new(stop.clone());
     health_state.add_supervisor(supervisor.clone());
@@ -63,12 +68,12 @@ pub async fn run(args: cli::Run) -> anyhow::Result<()> {
     let secure_metrics = metrics::start_secure(&args, (&api, &health_state), &supervisor, &stop).await?;
     let webhooks = tokio::select! {
         () = signals.next() => return Ok(()),
-        webhooks = webhooks::start(&args, &settings, &api, &health_state, &supervisor, &stop) => webhooks?,
+        webhooks = webhooks::start(&args, &settings, own, &health_state, &supervisor, &stop) => webhooks?,
     };
     let pending = Visibility::default();
     let visibility =
         visibility::start(&args, (roles, &pending), (&api, &health_state), &supervisor, &stop).await?;
-    let (claim, alone) = elect::elect(&args, (&api, own), timing, &supervisor, &stop)?;
+    let (claim, alone) = elect::elect(&args, (&api, own()?), timing, &supervisor, &stop)?;
     let process = Process {
         server: format!("{address} (Kubernetes {version})"),
         webhooks,

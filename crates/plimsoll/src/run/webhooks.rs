@@ -8,19 +8,21 @@ use plimsoll_client::Supervisor;
 use plimsoll_runtime::api::Api;
 use plimsoll_runtime::metrics::HealthState;
 use plimsoll_runtime::webhook::serve::{self, Reach, Settings};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::thread;
 use crate::{cli, listen};
 
 /// How long the start waits for the API server to know the webhooks. They are tried on after that.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Serves the webhooks, if that was asked for, and waits a while until the API server knows them: what is created
+/// Serves the webhooks, if that was asked for, on a thread of their own, and waits a while until the API server knows them: what is created
 /// before that is not seen by them. Gives the URL at which the API server finds them.
 pub async fn start(
     args: &cli::Run,
     engine: &plimsoll_runtime::Settings,
-    api: &Api,
+    connect: impl FnOnce() -> anyhow::Result<Api>,
     health_state: &HealthState,
     supervisor: &Supervisor,
     stop: &CancellationToken,
@@ -62,8 +64,16 @@ pub async fn start(
     };
     let ready = CancellationToken::new();
     health_state.add_check("webhooks", ready.clone());
-    let serving = serve::run(api.clone(), listener, settings, ready.clone(), stop.clone());
-    supervisor.spawn_vital("the webhook server", serving);
+    // The API server waits for the webhooks with each write of a user, also when the worker threads are busy or sleep.
+    let (api, listener) = (connect()?, listener.into_std().context("the listener")?);
+    let (served, stopping) = (ready.clone(), stop.clone());
+    let serving = async move {
+        match TcpListener::from_std(listener) {
+            Ok(listener) => serve::run(api, listener, settings, served, stopping).await,
+            Err(e) => tracing::error!(err = %e, "the webhooks can't be served"),
+        }
+    };
+    thread::run("webhook server", serving, supervisor)?;
     if tokio::time::timeout(PATIENCE, ready.cancelled()).await.is_err() {
         tracing::warn!("the webhooks are not registered yet");
     }
