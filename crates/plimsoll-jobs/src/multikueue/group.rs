@@ -108,6 +108,18 @@ impl<'a> Group<'a> {
         steps
     }
 
+    /// Whether the worker's Job is about to finish: its controller has decided on the end, and writes the final status next.
+    pub fn job_is_ending(&self, cluster: &str) -> bool {
+        let Some(copy) = self.remotes.get(cluster).filter(|_| self.adapter.kind == Kind::Job) else {
+            return false;
+        };
+        let ending = |remote: &Value| {
+            let waits = |sign, end| json::is_true(remote, sign) && !json::is_true(remote, end);
+            waits("SuccessCriteriaMet", "Complete") || waits("FailureTarget", "Failed")
+        };
+        self.jobs.iter().any(|local| copy.job(Kind::Job, json::name(local)).is_some_and(ending))
+    }
+
     /// Mirrors the job while its next slice waits on its worker: what runs goes on there, and Ray may resize it.
     pub fn mirror_between_slices(&self) -> Vec<Step> {
         let home = self.home();
