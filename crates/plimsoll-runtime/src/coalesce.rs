@@ -34,12 +34,15 @@ impl Coalescing {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 
-    /// For `on_thread_park` of tokio's runtime: sleeps.
-    pub fn park(&self) {
-        let sleep = self.sleep();
-        if !sleep.is_zero() {
-            std::thread::sleep(sleep);
-        }
+    /// Has the worker threads of a runtime sleep before they poll the network.
+    pub fn install(&self, runtime: &mut tokio::runtime::Builder) {
+        let coalescing = self.clone();
+        runtime.on_thread_park(move || {
+            let sleep = coalescing.sleep();
+            if !sleep.is_zero() {
+                std::thread::sleep(sleep);
+            }
+        });
     }
 }
 
@@ -58,5 +61,23 @@ mod tests {
         assert_eq!(sleeps, [0, 0, 1000, 5000, 10_000, 10_000]);
         coalescing.set(Duration::from_secs(3), false);
         assert_eq!(coalescing.sleep(), Duration::ZERO, "nothing is in flight");
+    }
+
+    /// A worker parks between two turns of a task that waits. Only the shortest time that this may take is asserted.
+    #[test]
+    fn worker_threads_sleep_before_they_wait() {
+        let coalescing = Coalescing::default();
+        coalescing.set(Duration::from_secs(3), true);
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        coalescing.install(&mut runtime);
+        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+        let before = std::time::Instant::now();
+        let turns = runtime.spawn(async {
+            for _ in 0..5 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        runtime.block_on(turns).unwrap();
+        assert!(before.elapsed() >= 5 * LONGEST, "{:?}", before.elapsed());
     }
 }

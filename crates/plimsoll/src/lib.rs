@@ -64,8 +64,7 @@ pub fn main() -> ExitCode {
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
             builder.worker_threads(beside_the_engine(processors));
         }
-        let parking = coalescing.clone();
-        builder.on_thread_park(move || parking.park());
+        coalescing.install(&mut builder);
     }
     let runtime = match builder
         .enable_all()

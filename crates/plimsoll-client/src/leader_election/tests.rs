@@ -50,11 +50,13 @@ fn who_may_take_the_lease() {
     assert_eq!(mine["spec"]["leaseTransitions"], 3);
 }
 
-/// A server of one Lease.
-#[derive(Default)]
-struct Server(std::sync::Mutex<Option<Value>>);
+/// A server that has each response at once.
+trait Answers: Send + Sync + 'static {
+    /// Status code and body of the response.
+    fn answer(&self, request: &http::Request<Vec<u8>>) -> (u16, String);
+}
 
-impl crate::rest::Direct for Server {
+impl<T: Answers> crate::rest::Direct for T {
     fn call(
         &self,
         request: http::Request<Vec<u8>>,
@@ -63,6 +65,18 @@ impl crate::rest::Direct for Server {
         (http::StatusCode, futures::stream::BoxStream<'static, bytes::Bytes>),
     > {
         use futures::StreamExt;
+        let (code, body) = self.answer(&request);
+        let body = futures::stream::once(async { bytes::Bytes::from(body) }).boxed();
+        Box::pin(async move { (http::StatusCode::from_u16(code).unwrap(), body) })
+    }
+}
+
+/// A server of one Lease.
+#[derive(Default)]
+struct Server(std::sync::Mutex<Option<Value>>);
+
+impl Answers for Server {
+    fn answer(&self, request: &http::Request<Vec<u8>>) -> (u16, String) {
         let mut lease = self.0.lock().unwrap();
         let version = |l: &Value| json::version(l).parse::<u32>().unwrap_or(0);
         let code = match (request.method().as_str(), lease.as_ref()) {
@@ -80,10 +94,7 @@ impl crate::rest::Direct for Server {
                 }
             }
         };
-        let body = bytes::Bytes::from(lease.clone().unwrap_or_default().to_string());
-        let answer =
-            (http::StatusCode::from_u16(code).unwrap(), futures::stream::once(async { body }).boxed());
-        Box::pin(async { answer })
+        (code, lease.clone().unwrap_or_default().to_string())
     }
 }
 
@@ -175,27 +186,16 @@ struct Overloaded {
     reads: std::sync::atomic::AtomicUsize,
 }
 
-impl crate::rest::Direct for Overloaded {
-    fn call(
-        &self,
-        request: http::Request<Vec<u8>>,
-    ) -> futures::future::BoxFuture<
-        'static,
-        (http::StatusCode, futures::stream::BoxStream<'static, bytes::Bytes>),
-    > {
-        use futures::StreamExt;
-        let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-        let read = !watch && self.reads.fetch_add(1, Ordering::SeqCst) > 0;
-        let (status, body) = match (watch, read) {
-            (true, _) => {
-                let event = json!({"type": "MODIFIED", "object": lease("other", "2")});
-                (http::StatusCode::OK, format!("{event}\n"))
-            }
-            (false, true) => (http::StatusCode::TOO_MANY_REQUESTS, String::new()),
-            (false, false) => (http::StatusCode::OK, lease("other", "1").to_string()),
-        };
-        let body = futures::stream::once(async { bytes::Bytes::from(body) }).boxed();
-        Box::pin(async move { (status, body) })
+impl Answers for Overloaded {
+    fn answer(&self, request: &http::Request<Vec<u8>>) -> (u16, String) {
+        if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+            let event = json!({"type": "MODIFIED", "object": lease("other", "2")});
+            return (200, format!("{event}\n"));
+        }
+        match self.reads.fetch_add(1, Ordering::SeqCst) {
+            0 => (200, lease("other", "1").to_string()),
+            _ => (429, String::new()),
+        }
     }
 }
 

@@ -108,16 +108,19 @@ impl<'a> Group<'a> {
         steps
     }
 
-    /// Whether the worker's Job is about to finish: its controller has decided on the end, and writes the final status next.
-    pub fn job_is_ending(&self, cluster: &str) -> bool {
+    /// Whether the store has an older version of the worker's Job than the Workload that has finished for this reason: each
+    /// kind has a watch of its own, and the Job's controller writes `SuccessCriteriaMet` or `FailureTarget` before the end.
+    pub fn job_is_stale(&self, cluster: &str, reason: &str) -> bool {
         let Some(copy) = self.remotes.get(cluster).filter(|_| self.adapter.kind == Kind::Job) else {
             return false;
         };
-        let ending = |remote: &Value| {
-            let waits = |sign, end| json::is_true(remote, sign) && !json::is_true(remote, end);
-            waits("SuccessCriteriaMet", "Complete") || waits("FailureTarget", "Failed")
+        let stale = |remote: &Value| {
+            let any = |kinds: [&str; 2]| kinds.iter().any(|kind| json::is_true(remote, kind));
+            let ends =
+                matches!(reason, "Succeeded" | "Failed") || any(["SuccessCriteriaMet", "FailureTarget"]);
+            ends && !any(["Complete", "Failed"])
         };
-        self.jobs.iter().any(|local| copy.job(Kind::Job, json::name(local)).is_some_and(ending))
+        self.jobs.iter().any(|local| copy.job(Kind::Job, json::name(local)).is_some_and(stale))
     }
 
     /// Mirrors the job while its next slice waits on its worker: what runs goes on there, and Ray may resize it.

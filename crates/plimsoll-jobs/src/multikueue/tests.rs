@@ -287,6 +287,37 @@ fn a_workload_finishes_with_its_copy_and_then_loses_it() {
     assert_eq!(told, Some(message.as_str()));
 }
 
+/// The watch of Workloads may be ahead of the watch of Jobs.
+#[test]
+fn a_workload_finishes_after_the_final_status_of_its_job() {
+    let mut wl = workload("Ready", &["QuotaReserved", "Admitted"]);
+    wl["status"]["clusterName"] = json!("one");
+    let kinds = |reason: &str, job: Option<Value>| {
+        let mut finished = copy(&[("Admitted", 1), ("Finished", 4)]);
+        finished["status"]["conditions"][1]["reason"] = json!(reason);
+        let plan = planned(&manager(wl.clone()), &[("one", worker(Some(finished), job))], None);
+        assert!(remote(&plan).is_empty(), "{plan:?}");
+        patches(&plan).into_iter().map(|(kind, _)| kind).collect::<Vec<_>>()
+    };
+    let with = |end: &[&str]| {
+        let conditions: Vec<Value> = end.iter().map(|kind| condition(kind, 3)).collect();
+        Some(remote_job(&json!({"succeeded": 2, "conditions": conditions})))
+    };
+    for (reason, end, finishes) in [
+        ("Succeeded", with(&[]), false),
+        ("Succeeded", with(&["SuccessCriteriaMet"]), false),
+        ("Succeeded", with(&["SuccessCriteriaMet", "Complete"]), true),
+        ("Failed", with(&["FailureTarget"]), false),
+        ("Failed", with(&["FailureTarget", "Failed"]), true),
+        ("R", with(&["SuccessCriteriaMet"]), false),
+        ("R", with(&[]), true),
+    ] {
+        let want: &[&str] = if finishes { &["Job", "Workload"] } else { &["Job"] };
+        assert_eq!(kinds(reason, end.clone()), want, "{reason}, {end:?}");
+    }
+    assert_eq!(kinds("Succeeded", None), ["Workload"], "the Job is gone");
+}
+
 #[test]
 fn without_quota_or_workload_nothing_stays_on_workers() {
     let there = || {

@@ -149,8 +149,8 @@ fn finished(group: &Group<'_>) -> Option<Plan> {
         return Some(retry(group, &message, true));
     }
     let mut first = group.mirror_jobs(cluster);
-    // The Workload's watch may be ahead of the Job's. The copy goes when the workload has finished, so its final status comes first.
-    if group.job_is_ending(cluster) {
+    // MultiKueue removes the copy of a finished workload, so it mirrors the Job's final status first. (Kueue reads the Job instead.)
+    if group.job_is_stale(cluster, text("reason")) {
         return Some(Plan { first, ..Plan::default() });
     }
     let finish = workload::finish(group.local, text("reason"), text("message"), group.env.now);
