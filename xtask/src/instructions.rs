@@ -13,8 +13,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::example;
 
@@ -93,29 +94,69 @@ pub fn run(root: &Path, bless: bool) -> Result<()> {
     Ok(())
 }
 
-/// All figures, per pod, workload, object or write, by name.
+/// All figures, per pod, workload, object or write, by name. As many runs at once as there are processors: each has a figure of
+/// its own.
 fn figures(placement: &Path, admission: &Path, wire: &Path) -> Result<Vec<(String, f64)>> {
-    let mut out = Vec::new();
-    for run in PLACEMENT {
-        out.push((run.0.to_owned(), per_pod(placement, run, None)?.instructions));
+    let pods = |run, within| Measure { program: placement, what: What::Pods(run, within) };
+    let mut measures: Vec<Measure<'_>> = PLACEMENT.into_iter().map(|run| pods(run, None)).collect();
+    measures.extend(PLACEMENT.into_iter().map(|run| pods(run, Some(DECIDE))));
+    measures.extend(ADMISSION.map(|run| Measure { program: admission, what: What::Workloads(run) }));
+    measures.extend(WIRE.map(|run| Measure { program: wire, what: What::Objects(run) }));
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<(usize, Vec<(String, f64)>)>> {
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(measure) = measures.get(at) else { return Ok(done) };
+            done.push((at, measure.figures()?));
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut done = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        let ended = workers.into_iter().map(|w| w.join().map_err(|_| anyhow!("a measurement panicked"))?);
+        ended.collect::<Result<Vec<_>>>()
+    })?
+    .concat();
+    done.sort_by_key(|(at, _)| *at);
+    Ok(done.into_iter().flat_map(|(_, figures)| figures).collect())
+}
+
+/// A program under Callgrind, and what it does there.
+struct Measure<'a> {
+    program: &'a Path,
+    what: What,
+}
+
+enum What {
+    /// Of placement, in all or within calls of a function.
+    Pods((&'static str, usize, usize), Option<&'static str>),
+    /// Of queueing.
+    Workloads((&'static str, &'static str, usize, usize, usize)),
+    /// What happens to so many objects.
+    Objects((&'static str, usize)),
+}
+
+impl Measure<'_> {
+    fn figures(&self) -> Result<Vec<(String, f64)>> {
+        let both = |name: String, each: &Work<f64>| {
+            let allocations = (format!("{name}-allocations"), each.allocations);
+            vec![(name, each.instructions), allocations]
+        };
+        Ok(match self.what {
+            What::Pods(run, None) => {
+                vec![(run.0.to_owned(), per_pod(self.program, run, None)?.instructions)]
+            }
+            What::Pods(run, within) => {
+                both(format!("{}-decide", run.0), &per_pod(self.program, run, within)?)
+            }
+            What::Workloads(run) => both(run.0.to_owned(), &per_workload(self.program, run)?),
+            What::Objects((what, number)) => {
+                let run = |number: usize| count(self.program, &[what, &number.to_string()], None);
+                both(format!("wire-{what}"), &each(&run(number)?, &run(1)?, number - 1))
+            }
+        })
     }
-    for run in PLACEMENT {
-        let each = per_pod(placement, run, Some(DECIDE))?;
-        out.push((format!("{}-decide", run.0), each.instructions));
-        out.push((format!("{}-decide-allocations", run.0), each.allocations));
-    }
-    for run in ADMISSION {
-        let each = per_workload(admission, run)?;
-        out.push((run.0.to_owned(), each.instructions));
-        out.push((format!("{}-allocations", run.0), each.allocations));
-    }
-    for (what, number) in WIRE {
-        let run = |number: usize| count(wire, &[what, &number.to_string()], None);
-        let each = each(&run(number)?, &run(1)?, number - 1);
-        out.push((format!("wire-{what}"), each.instructions));
-        out.push((format!("wire-{what}-allocations"), each.allocations));
-    }
-    Ok(out)
 }
 
 /// Version and target: counts of others can't be compared.
@@ -186,7 +227,9 @@ fn each(all: &Work<u64>, none: &Work<u64>, number: usize) -> Work<f64> {
 
 /// What one run does, in all or within calls of a function.
 fn count(program: &Path, args: &[&str], within: Option<&str>) -> Result<Work<u64>> {
-    let file = std::env::temp_dir().join(format!("plimsoll-instructions-{}", std::process::id()));
+    static RUN: AtomicUsize = AtomicUsize::new(0);
+    let run = RUN.fetch_add(1, Ordering::Relaxed);
+    let file = std::env::temp_dir().join(format!("plimsoll-instructions-{}-{run}", std::process::id()));
     let out = Command::new("valgrind")
         .args(["--tool=callgrind", &format!("--callgrind-out-file={}", file.display())])
         .args(within.map(|function| format!("--toggle-collect={function}")))

@@ -26,6 +26,7 @@ pub fn check(tree: &Tree, crates: &Table, problems: &mut Vec<String>) {
         let dependencies = dependencies(tree.text(path).unwrap_or_default());
         check_layers(path, name, &dependencies, crates, problems);
         check_use(tree, path, &dependencies, problems);
+        check_doctests(tree, path, problems);
     }
 }
 
@@ -88,6 +89,28 @@ fn check_use(tree: &Tree, path: &str, dependencies: &[Dependency], problems: &mu
             problems.push(format!("{path}: `{}` is declared and not used{place}", dependency.name));
         }
     }
+}
+
+/// Crates without examples have `doctest = false`, since rustdoc takes seconds to find none. It must not hide examples.
+fn check_doctests(tree: &Tree, path: &str, problems: &mut Vec<String>) {
+    let hidden = tree.text(path).unwrap_or_default().lines().any(|line| line == "doctest = false");
+    let root = format!("{}src/", path.trim_end_matches("Cargo.toml"));
+    for (file, text) in tree.rust().filter(|(file, _)| hidden && file.starts_with(&root)) {
+        if has_example(text) {
+            problems.push(format!("{file}: `doctest = false` in {path} keeps its example from being tested"));
+        }
+    }
+}
+
+/// Whether comments have a block of code that rustdoc runs.
+fn has_example(text: &str) -> bool {
+    let mut inside = false;
+    text.lines().map(str::trim_start).any(|line| {
+        let comment = line.strip_prefix("//!").or_else(|| line.strip_prefix("///")).map(str::trim);
+        let Some(language) = comment.and_then(|c| c.strip_prefix("```")) else { return false };
+        inside = !inside;
+        inside && !["text", "sh", "yaml", "json", "console", "toml"].contains(&language)
+    })
 }
 
 /// A crate's files, and those of others that it takes in with `#[path = "…"]`.
@@ -215,6 +238,21 @@ mod tests {
         assert_eq!(
             problems(&[twice, ("crates/a/src/lib.rs", "x::f();\n")]),
             ["crates/a/Cargo.toml: `x` is declared twice"]
+        );
+    }
+
+    #[test]
+    fn examples_are_tested() {
+        let example = ("crates/a/src/lib.rs", "//! Does it:\n//! ```\n//! a::f();\n//! ```\nfn f() {}\n");
+        let text = ("crates/a/src/lib.rs", "//! ```text\n//! a -> b\n//! ```\nfn f() {}\n");
+        let off = ("crates/a/Cargo.toml", "[lib]\ndoctest = false\n");
+        assert!(problems(&[example]).is_empty());
+        assert!(problems(&[off, text]).is_empty());
+        assert_eq!(
+            problems(&[off, example]),
+            [
+                "crates/a/src/lib.rs: `doctest = false` in crates/a/Cargo.toml keeps its example from being tested"
+            ]
         );
     }
 
