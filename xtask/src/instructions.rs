@@ -103,11 +103,11 @@ fn figures(placement: &Path, admission: &Path, wire: &Path) -> Result<Vec<(Strin
     measures.extend(ADMISSION.map(|run| Measure { program: admission, what: What::Workloads(run) }));
     measures.extend(WIRE.map(|run| Measure { program: wire, what: What::Objects(run) }));
     let next = AtomicUsize::new(0);
-    let work = || -> Result<Vec<(usize, Vec<(String, f64)>)>> {
+    let work = || {
         let mut done = Vec::new();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(measure) = measures.get(at) else { return Ok(done) };
+            let Some(measure) = measures.get(at) else { return anyhow::Ok(done) };
             done.push((at, measure.figures()?));
         }
     };
