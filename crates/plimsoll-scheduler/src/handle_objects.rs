@@ -52,12 +52,14 @@ impl Scheduler {
             ClusterObject::Volume(raw) => {
                 let new = Volume::new(raw, &mut self.cluster.strings);
                 let pair = put(&mut self.cluster.objects.volumes, raw.name.clone(), new);
+                self.volume_changed(&pair);
                 self.object_changed(EventResource::PersistentVolume, pair, ObjectChange::Volume);
             }
             ClusterObject::Claim(raw) => {
                 let key = (self.cluster.strings.intern(&raw.namespace), raw.name.clone());
                 let new = Claim::new(raw, &mut self.cluster.strings);
                 let pair = put(&mut self.cluster.objects.claims, key, new);
+                self.claim_changed(&pair);
                 self.object_changed(EventResource::PersistentVolumeClaim, pair, ObjectChange::Claim);
                 self.retry_pre_bind();
             }
@@ -146,10 +148,12 @@ impl Scheduler {
             }
             ClusterObjectKind::Volume => {
                 let old = o.volumes.remove(name);
+                self.volume_changed(&(old.clone(), None));
                 self.object_deleted(EventResource::PersistentVolume, old, ObjectChange::Volume);
             }
             ClusterObjectKind::Claim => {
                 let old = o.claims.remove(&(space, name.clone()));
+                self.claim_changed(&(old.clone(), None));
                 self.object_deleted(EventResource::PersistentVolumeClaim, old, ObjectChange::Claim);
             }
             ClusterObjectKind::StorageClass => {

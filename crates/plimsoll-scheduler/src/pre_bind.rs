@@ -1,9 +1,9 @@
 //! PreBind: what must be written before a pod is bound, and waiting until it has taken effect
 //! (upstream `bindingCycle` in `schedule_one.go`, and PreBind of DynamicResources and VolumeBinding).
 
-use super::cluster::devices::extended_name;
-use super::cluster::objects::Assumed;
-use super::cluster::{NodeId, PodId};
+use super::cluster::devices::{InFlight, extended_name};
+use super::cluster::objects::{Assumed, Claim, Volume};
+use super::cluster::{NodeId, Pair, PodId};
 use super::framework::{PluginId, PreBindResult};
 use super::metrics::Unmetered;
 use super::{Action, DeviceGrant, Map, PreBindWork, Scheduler};
@@ -76,12 +76,19 @@ impl Scheduler {
         let objects = &mut self.cluster.objects;
         for grant in work.devices.iter().filter(|g| !g.devices.is_empty()) {
             let key = (self.cluster.strings.intern(&grant.namespace), grant.name.clone());
-            objects.devices.in_flight.insert(key, grant.devices.clone());
+            let given =
+                InFlight { uid: grant.uid.clone(), devices: grant.devices.clone(), ..InFlight::default() };
+            objects.devices.in_flight.insert(key, given);
         }
         if let Some(claim) = &work.extended {
             let pod = &self.cluster.pods[id];
             let key = (self.cluster.shapes.get(pod.shape).namespace, extended_name(&pod.uid));
-            objects.devices.in_flight.insert(key, claim.devices.clone());
+            let given = InFlight {
+                uid: pod.uid.to_string(),
+                replaces: claim.stale.clone(),
+                devices: claim.devices.clone(),
+            };
+            objects.devices.in_flight.insert(key, given);
         }
         for (claim, volume) in &work.bindings {
             objects.assumed.insert(claim.clone(), Assumed::Volume(volume.clone()));
@@ -185,6 +192,48 @@ impl Scheduler {
         self.bind_failed(&uid, &format!("{operation}: {text}"));
     }
 
+    /// Ends the waiting of pods for a claim that will not be bound as they expect (upstream `checkBindings` in
+    /// `plugins/volumebinding/binder.go`, which looks at the state; here the change tells that it was written before).
+    pub(super) fn claim_changed(&mut self, (old, new): &Pair<Claim>) {
+        let Some(old) = old else { return };
+        let (namespace, name) = (&old.raw.namespace, &old.raw.name);
+        let text = match new {
+            Some(new) if new.raw.uid == old.raw.uid => {
+                let reset = old.raw.selected_node.is_some() && new.raw.selected_node != old.raw.selected_node;
+                if !reset || new.raw.bind_completed {
+                    return;
+                }
+                format!("provisioning failed for PVC {name:?}")
+            }
+            _ => format!(
+                "failed to check binding: could not find v1.PersistentVolumeClaim \"{namespace}/{name}\""
+            ),
+        };
+        self.end_waiting_for(|work| work.volume_claims().any(|(ns, n)| ns == namespace && n == name), &text);
+    }
+
+    /// The same for a volume.
+    pub(super) fn volume_changed(&mut self, (old, new): &Pair<Volume>) {
+        let Some(old) = old else { return };
+        let name = &old.raw.name;
+        let text = match new {
+            Some(new) if old.raw.claim.is_none() || new.raw.claim.is_some() => return,
+            Some(_) => format!("ClaimRef got reset for pv {name:?}"),
+            None => format!("failed to check binding: could not find v1.PersistentVolume {name:?}"),
+        };
+        self.end_waiting_for(|work| work.bindings.iter().any(|(_, volume)| volume == name), &text);
+    }
+
+    fn end_waiting_for(&mut self, concerns: impl Fn(&PreBindWork) -> bool, text: &str) {
+        let waits =
+            |(id, r): (&PodId, &PreBinding)| (r.deadline().is_some() && concerns(&r.work)).then_some(*id);
+        let mut ids: Vec<PodId> = self.pre_binding.pods.iter().filter_map(waits).collect();
+        ids.sort_unstable();
+        for id in ids {
+            self.end_pre_bind(id, text);
+        }
+    }
+
     fn forget_volumes(&mut self, work: &PreBindWork) {
         for claim in work.volume_claims() {
             self.cluster.objects.assumed.remove(claim);
@@ -229,10 +278,10 @@ impl Scheduler {
         self.forget_volumes(work);
         for grant in work.devices.iter().filter(|g| !g.devices.is_empty()) {
             let key = (self.cluster.strings.intern(&grant.namespace), grant.name.clone());
-            self.cluster.objects.devices.in_flight.remove(&key);
+            self.cluster.objects.devices.confirm(&key, &grant.uid);
         }
         if work.extended.is_some() {
-            self.cluster.objects.devices.in_flight.remove(&(namespace, extended_name(uid)));
+            self.cluster.objects.devices.confirm(&(namespace, extended_name(uid)), uid);
         }
     }
 
@@ -292,3 +341,7 @@ impl DeviceGrant {
         self.devices.is_empty()
     }
 }
+
+#[cfg(test)]
+#[path = "pre_bind_tests.rs"]
+mod tests;

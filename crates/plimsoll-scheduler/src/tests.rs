@@ -38,7 +38,7 @@ pub(super) fn upsert(pod: Pod) -> Event {
     Event::Object(ObjectEvent::PodUpsert(Box::new(pod)))
 }
 
-fn engine() -> Scheduler {
+pub(super) fn engine() -> Scheduler {
     Scheduler::new(Config::default())
 }
 
@@ -47,7 +47,7 @@ fn both() -> [Scheduler; 2] {
     [Scheduler::new(Config::default()).without_ranks(), Scheduler::new(Config::default())]
 }
 
-fn step(e: &mut Scheduler, at: i64, events: Vec<Event>) -> Vec<Action> {
+pub(super) fn step(e: &mut Scheduler, at: i64, events: Vec<Event>) -> Vec<Action> {
     let now = Time::from_seconds(at);
     events.into_iter().for_each(|event| e.apply(now, event));
     let mut actions = Vec::new();
@@ -345,7 +345,7 @@ pub(super) fn object(o: ClusterObject) -> Event {
     Event::Object(ObjectEvent::ObjectUpsert(Box::new(o)))
 }
 
-fn waiting_claim() -> model::PersistentVolumeClaim {
+pub(super) fn waiting_claim() -> model::PersistentVolumeClaim {
     model::PersistentVolumeClaim {
         namespace: "ns".into(),
         name: "data".into(),
@@ -409,7 +409,7 @@ fn waiting_for_volumes_ends() {
 }
 
 /// A node with one device.
-fn device_world() -> Vec<Event> {
+pub(super) fn device_world() -> Vec<Event> {
     let slice = model::ResourceSlice {
         name: "s".into(),
         driver: "d".into(),
@@ -428,7 +428,7 @@ fn device_world() -> Vec<Event> {
 }
 
 /// A pod and its claim for one device.
-fn with_device(name: &str) -> [Event; 2] {
+pub(super) fn with_device(name: &str) -> [Event; 2] {
     let alternative = model::DeviceAlternative {
         name: String::new(),
         class: "chips".into(),
@@ -453,7 +453,7 @@ fn with_device(name: &str) -> [Event; 2] {
 }
 
 /// The devices that are to be written, each the first of its pod.
-fn prepared(out: &[Action]) -> Vec<&str> {
+pub(super) fn prepared(out: &[Action]) -> Vec<&str> {
     let mut devices = Vec::new();
     for action in out {
         if let Action::Prepare { what, .. } = action {

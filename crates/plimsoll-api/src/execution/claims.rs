@@ -5,6 +5,7 @@
 //! that a claim may have must not be given to another one.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use plimsoll_engine::{Action, Event};
 use plimsoll_scheduler::{Action as SchedulerAction, DeviceGrant, PodRef};
@@ -40,12 +41,14 @@ struct Granting {
     left: u32,
     /// Version of the claim that a write named of which it isn't known whether it was carried out.
     doubt: Option<String>,
+    /// Pause before the claim is read again after a write of which that isn't known.
+    pause: Duration,
     then: Then,
 }
 
 /// Allocates a claim if it has devices to get, and reserves it for the pod. On a conflict the claim is read again.
 pub(super) fn grant(pod: PodRef, node: String, grant: DeviceGrant, then: Then) -> Step {
-    Granting { pod, node, grant, left: CONFLICTS, doubt: None, then }.read()
+    Granting { pod, node, grant, left: CONFLICTS, doubt: None, pause: BACKOFF.0, then }.read()
 }
 
 impl Granting {
@@ -120,8 +123,9 @@ impl Granting {
             Ok(claim) => (self.then)(Ok(claim)),
             Err(e) if e.is_conflict() => Self { left: self.left - 1, ..self }.read(),
             Err(e) if e.may_be_done() => {
-                let next = Self { doubt: Some(version), ..self };
-                Step::Wait(BACKOFF.0, Box::new(move || next.read()))
+                let pause = self.pause;
+                let next = Self { doubt: Some(version), pause: (pause * 2).min(BACKOFF.1), ..self };
+                Step::Wait(pause, Box::new(move || next.read()))
             }
             Err(e) => self.fail(e.to_string()),
         })

@@ -13,6 +13,7 @@ mod loans;
 mod pods;
 mod pre_bind;
 pub mod status;
+mod volumes;
 mod workloads;
 
 use std::sync::Arc;
@@ -251,3 +252,5 @@ mod answer_tests;
 mod doubt_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod volume_tests;

@@ -8,12 +8,13 @@ use plimsoll_scheduler::{DeviceGrant, Event as SchedulerEvent, ExtendedClaim, Po
 use serde_json::{Value, json};
 
 use super::claims::{self, FINALIZER, allocation};
-use super::{Outcome, Step, send};
+use super::{BACKOFF, Outcome, Step, send, volumes};
 use crate::json;
 use crate::request::{Error, PatchKind, Request};
-use crate::resource::{DEVICE_CLAIMS, PODS, VOLUME_CLAIMS, VOLUMES};
+use crate::resource::{DEVICE_CLAIMS, PODS};
 
-type Then = Box<dyn FnOnce(Result<(), String>) -> Step + Send>;
+/// Continues with how a write ended.
+pub(super) type Then = Box<dyn FnOnce(Result<(), String>) -> Step + Send>;
 
 /// One object to write.
 enum Write {
@@ -57,12 +58,8 @@ fn next(pod: PodRef, node: String, mut writes: VecDeque<Write>, mut known: Vec<E
             claims::grant(of, on, grant, Box::new(|result| then(result.map(|c| claims::written(&c)))))
         }
         Write::Extended(claim) => extended(of, on, claim, plain(then)),
-        Write::Volume(claim, volume) => bind_volume(claim, volume, plain(then)),
-        Write::Provision((namespace, name)) => {
-            let body = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": on}}});
-            let request = Request::patch(VOLUME_CLAIMS, &namespace, &name, "", PatchKind::Merge, body);
-            send(request, move |response| plain(then)(done(response)))
-        }
+        Write::Volume(claim, volume) => volumes::bind(claim, volume, plain(then)),
+        Write::Provision(claim) => volumes::provision(claim, on, plain(then)),
     }
 }
 
@@ -71,27 +68,8 @@ fn plain(then: impl FnOnce(Result<Option<Event>, String>) -> Step + Send + 'stat
     Box::new(|result| then(result.map(|()| None)))
 }
 
-fn done(response: Result<Value, Error>) -> Result<(), String> {
+pub(super) fn done(response: Result<Value, Error>) -> Result<(), String> {
     response.map(drop).map_err(|e| e.to_string())
-}
-
-/// Names the claim in `spec.claimRef` of the volume.
-fn bind_volume((namespace, name): (String, String), volume: String, then: Then) -> Step {
-    send(Request::get(VOLUME_CLAIMS, &namespace, &name), move |response| {
-        let claim = match response {
-            Ok(claim) => claim,
-            Err(e) => return then(Err(e.to_string())),
-        };
-        let body = json!({
-            "metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
-            "spec": {"claimRef": {
-                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name,
-                "uid": json::uid(&claim), "resourceVersion": json::version(&claim),
-            }},
-        });
-        let request = Request::patch(VOLUMES, "", &volume, "", PatchKind::Merge, body);
-        send(request, move |response| then(done(response)))
-    })
 }
 
 /// Deletes the claims of earlier attempts, creates the claim for the extended resources of a pod with its devices, and names
@@ -105,7 +83,7 @@ fn extended(pod: PodRef, node: String, mut claim: ExtendedClaim, then: Then) -> 
             stale,
             Box::new(move |result| match result {
                 Ok(()) => extended(pod, node, claim, then),
-                Err(e) => then(Err(e)),
+                Err(e) => then(Err(e.to_string())),
             }),
         );
     }
@@ -118,8 +96,7 @@ fn extended(pod: PodRef, node: String, mut claim: ExtendedClaim, then: Then) -> 
         let (namespace, name) = (pod.namespace.clone(), json::name(&made).to_owned());
         let then: Then = Box::new(move |result| match result {
             Ok(()) => then(Ok(())),
-            // The failure of the allocation is what counts; a claim that stays is stale for the next attempt.
-            Err(e) => delete(namespace, name, Box::new(move |_| then(Err(e)))),
+            Err(e) => delete_surely(namespace, name, e, then),
         });
         allocate_extended(pod, &node, claim, &made, then)
     })
@@ -169,10 +146,26 @@ fn allocate_extended(pod: PodRef, node: &str, claim: ExtendedClaim, made: &Value
     })
 }
 
+/// Deletes a claim that may have its devices, and then fails with `why`: before that, no other claim gets them. A claim that the
+/// API server refuses to delete is left to the next attempt.
+fn delete_surely(namespace: String, name: String, why: String, then: Then) -> Step {
+    let again = (namespace.clone(), name.clone());
+    delete(
+        namespace,
+        name,
+        Box::new(move |result| match result {
+            Err(e) if e.is_transient() || e.may_be_done() || e.is_conflict() => {
+                Step::Wait(BACKOFF.1, Box::new(move || delete_surely(again.0, again.1, why, then)))
+            }
+            Ok(()) | Err(_) => then(Err(why)),
+        }),
+    )
+}
+
 /// Deletes a claim with its finalizer; one that does not exist is deleted already.
-fn delete(namespace: String, name: String, then: Then) -> Step {
+fn delete(namespace: String, name: String, then: Box<dyn FnOnce(Result<(), Error>) -> Step + Send>) -> Step {
     let gone = |response: Result<Value, Error>| match response {
-        Err(e) if !e.is_not_found() => Err(e.to_string()),
+        Err(e) if !e.is_not_found() => Err(e),
         _ => Ok(()),
     };
     let body = json!({"metadata": {"finalizers": null}});

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-const NOW: Time = Time::from_seconds(1_700_000_000);
+pub(super) const NOW: Time = Time::from_seconds(1_700_000_000);
 
 pub(super) fn status(code: u16) -> Error {
     Error::Status { code, reason: String::new(), message: format!("code {code}"), retry_after: 0 }
@@ -417,7 +417,9 @@ fn devices_volumes_and_claims_are_written_in_order() {
     };
     let ok = || Ok(claim(&["resource.kubernetes.io/delete-protection"]));
     let has = || Ok(allocated());
-    let (log, outcome) = run(prepare(), None, [Ok(claim(&[])), ok(), ok(), has(), ok(), ok(), ok(), ok()]);
+    let volume = || Ok(json!({"metadata": {"uid": "vu", "name": "pv", "resourceVersion": "5"}}));
+    let (log, outcome) =
+        run(prepare(), None, [Ok(claim(&[])), ok(), ok(), has(), ok(), ok(), volume(), volume(), ok(), ok()]);
     assert_eq!(
         log,
         [
@@ -427,7 +429,9 @@ fn devices_volumes_and_claims_are_written_in_order() {
             "get resourceclaims/c",
             "patch resourceclaims/c/status",
             "get persistentvolumeclaims/pvc",
+            "get persistentvolumes/pv",
             "patch persistentvolumes/pv",
+            "get persistentvolumeclaims/other",
             "patch persistentvolumeclaims/other",
         ]
     );
@@ -489,6 +493,13 @@ fn an_allocation_without_an_answer_is_found_out_about() {
     assert_eq!(log, [read, write, "50 ms", find, "5000 ms", find, write, "5000 ms", find]);
     assert_answers(&outcome, &place(SchedulerEvent::Prepared("u".into())));
     assert!(matches!(outcome.answers.first(), Some(Event::Object(_))), "the claim as it is comes first");
+    // While a webhook is broken, it is not asked again and again.
+    let broken = || [Ok(unallocated()), Err(status(500))];
+    let responses =
+        [broken(), broken(), broken(), broken()].into_iter().flatten().chain([Ok(allocated_to("0"))]);
+    let (log, _) = run(prepare(), None, responses.collect::<Vec<_>>());
+    let pauses: Vec<&str> = log.iter().map(String::as_str).filter(|l| l.ends_with("ms")).collect();
+    assert_eq!(pauses, ["50 ms", "100 ms", "200 ms", "400 ms"]);
     // Changed by another writer: the first write never will be.
     let mut changed = unallocated();
     changed["metadata"]["resourceVersion"] = json!("3");
@@ -604,6 +615,39 @@ fn a_claim_for_extended_resources_is_deleted_when_it_can_not_be_allocated() {
         ]
     );
     let failed = SchedulerEvent::BindFailed { uid: "u".into(), message: "code 403".into() };
+    assert_answers(&outcome, &place(failed));
+}
+
+/// The claim may have the devices: no other claim gets them before it is gone.
+#[test]
+fn a_claim_for_extended_resources_that_may_have_its_devices_is_deleted_before_the_attempt_fails() {
+    let extended = ExtendedClaim {
+        requests: vec![("r".into(), "gpu".into(), 1)],
+        devices: vec![device()],
+        ..ExtendedClaim::default()
+    };
+    let what = PreBindWork { extended: Some(Box::new(extended)), ..PreBindWork::default() };
+    let prepare =
+        Action::Scheduler(SchedulerAction::Prepare { pod: pod(), node: "n1".into(), what: Box::new(what) });
+    let lost = || Err(Error::Transport("lost".into()));
+    let responses = [Ok(claim(&[])), lost(), lost(), Ok(claim(&[])), Err(status(503)), Err(status(404))];
+    let (log, outcome) = run(prepare, None, responses);
+    let (finalizers, delete) = ("patch resourceclaims/c", "delete resourceclaims/c");
+    let allocate = "patch resourceclaims/c/status";
+    assert_eq!(
+        log,
+        [
+            "create resourceclaims/",
+            allocate,
+            finalizers,
+            "5000 ms",
+            finalizers,
+            delete,
+            "5000 ms",
+            finalizers
+        ]
+    );
+    let failed = SchedulerEvent::BindFailed { uid: "u".into(), message: "lost".into() };
     assert_answers(&outcome, &place(failed));
 }
 

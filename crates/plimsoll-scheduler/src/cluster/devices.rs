@@ -105,6 +105,17 @@ pub type DeviceId = (String, String, String);
 /// Answers of a selector for the devices of a slice.
 type Answers = Arc<Vec<Result<bool, String>>>;
 
+/// Devices that a placement has given to a claim, until the write is confirmed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InFlight {
+    /// UID of the claim; of the pod where the claim for its extended resources is still to be made.
+    pub uid: String,
+    /// Claims for the pod's extended resources that this placement replaces, by name.
+    pub replaces: Vec<String>,
+    /// The devices.
+    pub devices: Vec<AllocatedDevice>,
+}
+
 /// All that is known of devices.
 #[derive(Debug, Default)]
 pub struct Devices {
@@ -116,8 +127,8 @@ pub struct Devices {
     pub templates: BTreeMap<(Sym, String), Arc<model::ResourceClaim>>,
     /// Classes by name.
     pub classes: BTreeMap<String, Arc<model::DeviceClass>>,
-    /// Devices given to claims by placements whose writes are not confirmed yet, by claim.
-    pub in_flight: BTreeMap<(Sym, String), Vec<AllocatedDevice>>,
+    /// Devices given to claims by placements whose writes are not confirmed yet, by namespace and name of the claim.
+    pub in_flight: BTreeMap<(Sym, String), InFlight>,
     /// Evaluates selectors.
     pub selector: Option<Arc<dyn DeviceSelector>>,
     /// Answers by expression and slice.
@@ -151,7 +162,7 @@ impl Devices {
             return None;
         }
         if raw.allocation.is_some() {
-            self.in_flight.remove(&key);
+            self.confirm(&key, &raw.uid);
             self.forget_extended(key.0, raw);
         }
         let new = Arc::new(Claim::new(raw, strings));
@@ -168,18 +179,28 @@ impl Devices {
     /// Takes a claim out.
     pub fn remove_claim(&mut self, namespace: Sym, name: &str) -> Option<Arc<Claim>> {
         let key = (namespace, name.to_owned());
-        self.in_flight.remove(&key);
         let old = self.claims.remove(&key);
         if let Some(old) = &old {
+            self.confirm(&key, &old.raw.uid);
             self.forget_extended(namespace, &old.raw);
         }
         old
     }
 
-    /// The claim for a pod's extended resources is there: what was given to it is in it, or never will be.
+    /// Drops what is in flight for a claim, unless another claim has its name by now: the write is confirmed, or has failed.
+    pub fn confirm(&mut self, key: &(Sym, String), uid: &str) {
+        if self.in_flight.get(key).is_some_and(|given| given.uid == uid) {
+            self.in_flight.remove(key);
+        }
+    }
+
+    /// The claim for a pod's extended resources is there: what was given to it is in it, or never will be. A claim of an earlier
+    /// attempt, which is still to be deleted, says nothing of the present one.
     fn forget_extended(&mut self, namespace: Sym, raw: &model::ResourceClaim) {
-        if let Some(owner) = raw.owners.iter().find(|o| raw.extended && o.controller) {
-            self.in_flight.remove(&(namespace, extended_name(&owner.uid)));
+        let Some(owner) = raw.owners.iter().find(|o| raw.extended && o.controller) else { return };
+        let key = (namespace, extended_name(&owner.uid));
+        if self.in_flight.get(&key).is_some_and(|given| !given.replaces.contains(&raw.name)) {
+            self.in_flight.remove(&key);
         }
     }
 
@@ -208,7 +229,7 @@ impl Devices {
     pub fn in_use(&self) -> BTreeSet<DeviceId> {
         let allocated =
             self.claims.values().filter_map(|c| c.raw.allocation.as_ref()).flat_map(|a| &a.devices);
-        let all = allocated.chain(self.in_flight.values().flatten());
+        let all = allocated.chain(self.in_flight.values().flat_map(|given| &given.devices));
         all.filter(|d| !d.admin).map(|d| (d.driver.clone(), d.pool.clone(), d.device.clone())).insert_each()
     }
 

@@ -1,7 +1,7 @@
 //! What will be made for pods that do not exist yet (joint admission): claims for devices from ResourceClaimTemplates, and
 //! claims for generic ephemeral volumes. Nothing of it is an object; plugins see it as the claims of the pod's row.
 
-use super::devices;
+use super::devices::{self, InFlight};
 use super::objects::{Assumed, Claim};
 use super::{Cluster, PodId};
 use plimsoll_state::intern::{Marks, Sym};
@@ -120,7 +120,10 @@ impl Cluster {
         let Some(ToCome { devices, volumes, .. }) = self.to_come.get(&id) else { return };
         for (claim, devices) in devices {
             match on_node {
-                true => self.objects.devices.in_flight.insert(claim.clone(), devices.clone()),
+                true => {
+                    let given = InFlight { devices: devices.clone(), ..InFlight::default() };
+                    self.objects.devices.in_flight.insert(claim.clone(), given)
+                }
                 false => self.objects.devices.in_flight.remove(claim),
             };
         }
@@ -141,7 +144,10 @@ impl Cluster {
             let counts = self.pods[*id].node.is_some();
             let devices = &self.objects.devices.in_flight;
             assert!(
-                to_come.devices.iter().all(|(claim, d)| (devices.get(claim) == Some(d)) == counts),
+                to_come
+                    .devices
+                    .iter()
+                    .all(|(claim, d)| (devices.get(claim).map(|given| &given.devices) == Some(d)) == counts),
                 "{id:?}"
             );
             let volumes = &self.objects.assumed;

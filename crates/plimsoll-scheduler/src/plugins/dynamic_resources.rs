@@ -47,7 +47,7 @@ struct State {
     /// Extended resources that devices may stand for.
     extended: Vec<Extended>,
     /// Claims that an earlier attempt made for them.
-    stale: Vec<String>,
+    stale: Vec<Arc<Claim>>,
     pools: Pools,
     /// Namespace and UID.
     pod: (String, String),
@@ -205,7 +205,12 @@ impl State {
             let mut requests: Vec<_> = here().flat_map(|e| e.requests.iter().filter_map(ask)).collect();
             requests.sort();
             let mappings = here().flat_map(|e| e.mappings.iter().cloned()).collect();
-            Box::new(ExtendedClaim { requests, mappings, devices: g.devices, stale: self.stale.clone() })
+            Box::new(ExtendedClaim {
+                requests,
+                mappings,
+                devices: g.devices,
+                stale: self.stale.iter().map(|c| c.raw.name.clone()).collect(),
+            })
         });
         Ok((out, claim))
     }
@@ -250,6 +255,13 @@ impl State {
         };
         let unavailable = self.unavailable.borrow();
         unavailable.iter().filter_map(|i| self.allocated.get(*i)).find(|c| unused(c))
+    }
+
+    /// A claim for the pod's extended resources that an earlier attempt left with its devices: other pods may need them while this
+    /// one fits nowhere. Upstream deletes it; here the next attempt does.
+    fn left_over(&self) -> Option<&Arc<Claim>> {
+        let own = |c: &Claim| c.raw.reserved_for.iter().all(|uid| *uid == self.pod.1);
+        self.stale.iter().find(|c| c.raw.allocation.is_some() && own(c))
     }
 
     fn usable(&self, cluster: &Cluster, claim: &Claim, node: NodeId) -> bool {
@@ -335,7 +347,6 @@ impl Plugin for DynamicResources {
             false => cluster.objects.devices.made_for(pod.shape.namespace, uid),
         };
         stale.iter().for_each(|claim| pools.free(claim));
-        let stale = stale.iter().map(|c| c.raw.name.clone()).collect();
         let name = (cluster.strings.text(pod.shape.namespace).to_owned(), uid.to_owned());
         let unavailable = RefCell::default();
         let state = Rc::new(State { allocated, open, extended, stale, pools, pod: name, unavailable });
@@ -351,12 +362,16 @@ impl Plugin for DynamicResources {
         }
         let text = match handle.state().read::<Rc<State>>().cloned() {
             None => "no new claims to deallocate",
-            Some(state) => match state.deallocation() {
-                Some(claim) => {
+            Some(state) => match (state.deallocation(), state.left_over()) {
+                (Some(claim), _) => {
                     handle.deallocate(held(&claim.raw));
                     "deallocation of ResourceClaim completed"
                 }
-                None => "still not schedulable",
+                (None, Some(claim)) => {
+                    handle.deallocate(held(&claim.raw));
+                    "deletion of ResourceClaim completed"
+                }
+                (None, None) => "still not schedulable",
             },
         };
         PostFilterResult::Unschedulable { text: text.to_owned(), clear_nomination: false }

@@ -332,18 +332,33 @@ impl Plugin for VolumeBinding {
         work.bindings.extend(plan.bindings.into_iter().filter(|((_, claim), _)| is_to_come(claim)));
     }
 
-    /// Upstream's `BindPodVolumes`: waits until the volume controllers have bound the claims.
+    /// Upstream's `BindPodVolumes`: waits until the volume controllers have bound the claims to volumes that the node reaches.
     fn pre_bind(&self, pod: &AssumedPod<'_>, work: &PreBindWork) -> PreBindResult {
-        let strings = &pod.cluster.strings;
-        let bound = |(namespace, name): &(String, String)| {
-            let namespace = strings.get(namespace);
-            let claim = namespace.and_then(|ns| pod.cluster.objects.claim(ns, name));
-            claim.is_some_and(|c| c.raw.bind_completed && !c.raw.volume_name.is_empty())
-        };
-        if work.volume_claims().all(bound) {
-            return PreBindResult::Success;
+        let (strings, objects) = (&pod.cluster.strings, &pod.cluster.objects);
+        let node = &pod.cluster.nodes[pod.node];
+        let name = strings.text(node.name);
+        if work.volume_claims().next().is_some() && !node.exists {
+            let text = format!("binding volumes: failed to get node {name:?}: node {name:?} not found");
+            return PreBindResult::Reject(Status::error(text));
         }
-        PreBindResult::Wait { timeout: self.timeout, operation: "binding volumes" }
+        let mut bound = true;
+        for (namespace, claim) in work.volume_claims() {
+            let claim = strings.get(namespace).and_then(|ns| objects.claim(ns, claim));
+            // A volume that is not seen yet will come.
+            let volume = claim.and_then(|c| objects.volumes.get(&c.raw.volume_name));
+            if let Some(volume) = volume.filter(|v| !reaches(pod.cluster, v, pod.node)) {
+                let text = format!(
+                    "binding volumes: pv {:?} node affinity doesn't match node {name:?}: no matching NodeSelectorTerms",
+                    volume.raw.name
+                );
+                return PreBindResult::Reject(Status::error(text));
+            }
+            bound &= claim.is_some_and(|c| c.raw.bind_completed && !c.raw.volume_name.is_empty());
+        }
+        match bound {
+            true => PreBindResult::Success,
+            false => PreBindResult::Wait { timeout: self.timeout, operation: "binding volumes" },
+        }
     }
 
     fn events_to_register(&self) -> &[ClusterEventWithHint] {
