@@ -416,6 +416,9 @@ impl Api {
             Request::Patch { resource, namespace, name, subresource, kind, body } => {
                 self.patch(*resource, namespace, name, subresource, *kind, body).await
             }
+            Request::Delete { resource, namespace, name, uid, grace_seconds: None } => {
+                self.delete_with_dependents(*resource, namespace, name, uid).await
+            }
             Request::Delete { resource, namespace, name, uid, grace_seconds } => {
                 self.delete(*resource, namespace, name, uid, *grace_seconds).await
             }

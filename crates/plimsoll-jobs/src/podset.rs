@@ -231,6 +231,7 @@ pub fn equivalent(a: &[Value], b: &[Value], ignore_tolerations: bool) -> bool {
     // The definition of Workloads has this default, and that of a job need not.
     let part = |p: &Value, key: &str| {
         let mut part = p["template"]["spec"][key].clone();
+        remove_nulls(&mut part);
         let containers = part.as_array_mut().into_iter().flatten();
         for port in containers.filter_map(|c| c.get_mut("ports")?.as_array_mut()).flatten() {
             if let Some(port) = port.as_object_mut() {
@@ -252,6 +253,18 @@ pub fn equivalent(a: &[Value], b: &[Value], ignore_tolerations: bool) -> bool {
                 && same(a, b, "containers")
                 && (ignore_tolerations || same(a, b, "tolerations"))
         })
+}
+
+/// Removes fields without a value: the API server does so in a Workload, but not in a job whose definition keeps any field.
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(remove_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_nulls),
+        _ => {}
+    }
 }
 
 /// The workload's podsets as a running job should have them, with what was assigned (Kueue `expectedRunningPodSets`).
@@ -347,4 +360,20 @@ pub fn topology_request(template: &Value, index_label: Option<&str>) -> Option<V
         out.insert("podIndexLabel".into(), json!(label));
     }
     Some(Value::Object(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_without_a_value_make_no_difference() {
+        let podset = |container: Value| {
+            [json!({"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}})]
+        };
+        let kept = podset(json!({"name": "c", "args": null, "resources": {"limits": null}}));
+        let stored = podset(json!({"name": "c", "resources": {}}));
+        assert!(equivalent(&kept, &stored, false));
+        assert!(!equivalent(&kept, &podset(json!({"name": "c", "args": ["x"], "resources": {}})), false));
+    }
 }

@@ -189,6 +189,14 @@ fn prebuilt_workload(job: &dyn GenericJob, name: &str, env: Env<'_>) -> Step {
     if matches && dispatched && !found.plan.is_empty() {
         return Step::Plan(found.plan);
     }
+    // Quota is released then, and nothing else would stop the job (Kueue: a prebuilt workload that is not in sync counts as none).
+    let finished = json::condition(&wl, "Finished").filter(|c| c["status"] == "True");
+    if finished.is_some_and(|c| c["reason"] == "OutOfSync") && job.finished().is_none() {
+        let stopped = stop(job, None, "NoMatchingWorkload", "missing workload", env);
+        if !stopped.is_empty() {
+            return Step::Plan(stopped);
+        }
+    }
     // A prebuilt slice is created before its job grows. A manager of MultiKueue shrinks the two one after the other.
     let ahead = env.is_elastic(object)
         && (elastic::is_replacement(&wl) || (dispatched && elastic::differs_in_size(job, &wl)));

@@ -1,12 +1,13 @@
 //! Retention of workloads that have ended (`objectRetentionPolicies`, Kueue KEP-1618).
 
-use plimsoll_api::resource::{JOBS, PODS, WORKLOADS};
+use plimsoll_api::resource::{JOBS, PODS, Resource, WORKLOADS};
 use plimsoll_api::{json, timestamp};
 use plimsoll_state::Time;
 use plimsoll_state::time::Duration;
 use serde_json::Value;
 
 use crate::Env;
+use crate::custom_kind::CustomKind;
 use crate::plan::{Plan, Write, delete, event};
 use crate::store::Kind;
 
@@ -62,18 +63,34 @@ fn delete_jobs(wl: &Value, env: Env<'_>) -> Plan {
     let namespace = json::namespace(wl);
     let mut plan = Plan::new();
     for owner in json::list(wl, &["metadata", "ownerReferences"]) {
-        let (kind, resource) = match json::text(owner, &["kind"]) {
-            "Job" => (Kind::Job, JOBS),
-            "Pod" => (Kind::Pod, PODS),
-            _ => continue,
-        };
+        let Some((kind, resource)) = kind_of(owner, env) else { continue };
         let found = env.objects.get(kind, namespace, json::text(owner, &["name"]));
-        let Some(job) = found.filter(|j| json::uid(j) == json::text(owner, &["uid"])) else { continue };
+        let Some(job) = found.filter(|j| json::uid(j) == json::text(owner, &["uid"]) && !json::deleting(j))
+        else {
+            continue;
+        };
         plan.push(delete(resource, &job));
         let message = "Deleted job: deactivation retention period expired";
         plan.push(event(resource, &job, false, "Deleted", message));
     }
     plan
+}
+
+/// The kind of job that an owner is, and its resource in the version that is served.
+fn kind_of(owner: &Value, env: Env<'_>) -> Option<(Kind, Resource)> {
+    let (version, kind) = (json::text(owner, &["apiVersion"]), json::text(owner, &["kind"]));
+    match (version, kind) {
+        ("batch/v1", "Job") => Some((Kind::Job, JOBS)),
+        ("v1", "Pod") => Some((Kind::Pod, PODS)),
+        _ => {
+            let objects = env.objects;
+            let custom = CustomKind::of_kind(version, kind)
+                .or_else(|| objects.declared_of_kind(version, kind))
+                .or_else(|| objects.external_of_kind(version, kind))?;
+            let of_custom = Kind::Custom(custom);
+            Some((of_custom, objects.served(of_custom).unwrap_or(custom.preferred())))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -105,7 +122,8 @@ mod tests {
             let mut objects = ObjectStore::default();
             objects.put(Kind::Workload, wl);
             let job = json!({"metadata": {"name": "j", "namespace": "n", "uid": "ju"}});
-            objects.put(Kind::Job, job);
+            objects.put(Kind::Job, job.clone());
+            objects.put(Kind::Custom(CustomKind::JOB_SET), job);
             let now = Time::from_seconds(START + seconds);
             let writes = plan("n", "w", Env { objects: &objects, config, now });
             assert!(writes.is_empty() || config.concerns(&crate::Key::Retention("n".into(), "w".into())));
@@ -122,6 +140,10 @@ mod tests {
         assert_eq!(after(finished.clone(), &config, 60), ["delete Workload w", "Deleted"]);
         let deactivated = workload(false, "Evicted", "DeactivatedDueToRequeuingLimitExceeded");
         assert_eq!(after(deactivated, &config, 0), ["delete Job j", "Deleted"]);
+        let mut job_set = workload(false, "Evicted", "DeactivatedDueToRequeuingLimitExceeded");
+        job_set["metadata"]["ownerReferences"] = json!([{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+            "name": "j", "uid": "ju", "controller": true}]);
+        assert_eq!(after(job_set, &config, 0), ["delete JobSet j", "Deleted"]);
         // By its user: kept.
         assert!(after(workload(false, "Evicted", "Deactivated"), &config, 9999).is_empty());
         assert!(after(finished, &Config::default(), 9999).is_empty());

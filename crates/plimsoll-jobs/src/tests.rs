@@ -331,9 +331,27 @@ fn a_prebuilt_workload_is_adopted_or_declared_out_of_sync() {
     cache.put(Kind::Workload, wl.clone());
     assert!(run(&cache, &key()).is_empty());
     json::set(&mut wl, &["spec", "podSets"], json!([{"name": "main", "count": 9, "template": {}}]));
-    cache.put(Kind::Workload, wl);
+    cache.put(Kind::Workload, wl.clone());
     let writes = run(&cache, &key());
     assert_eq!(body(&writes, 0)["status"]["conditions"][0]["reason"], "OutOfSync");
+    // Its quota is released: a job that runs, or is unsuspended later, stops.
+    condition(&mut wl, "Finished", "OutOfSync", "m");
+    cache.put(Kind::Workload, wl.clone());
+    let mut running = job();
+    json::set(&mut running, &["metadata", "labels", names::PREBUILT], json!("pre"));
+    json::set(&mut running, &["metadata", "resourceVersion"], json!("77"));
+    json::set(&mut running, &["spec", "suspend"], json!(false));
+    cache.put(Kind::Job, running.clone());
+    let writes = run(&cache, &key());
+    assert_eq!(body(&writes, 0)["spec"]["suspend"], true, "{writes:?}");
+    json::set(&mut running, &["metadata", "resourceVersion"], json!("78"));
+    json::set(&mut running, &["spec", "suspend"], json!(true));
+    cache.put(Kind::Job, running);
+    assert!(
+        run(&cache, &key())
+            .iter()
+            .all(|w| !matches!(w, Write::Patch { resource, .. } if resource.kind == "Job"))
+    );
 }
 
 fn pod(name: &str, extra: &Value) -> Value {

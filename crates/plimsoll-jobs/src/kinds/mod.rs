@@ -164,6 +164,15 @@ pub fn pod_templates(framework: &str, object: &Value) -> Vec<(String, i64, Value
     templates.into_iter().map(whole).collect()
 }
 
+/// Whether a job of this kind has finished; `None`: the kind is declared, and its declaration knows.
+pub(crate) fn has_finished(custom: CustomKind, object: &Value) -> Option<bool> {
+    if custom == CustomKind::TRAIN_JOB {
+        return Some(["Complete", "Failed"].iter().any(|kind| json::is_true(object, kind)));
+    }
+    let table = TABLES.into_iter().find(|t| t.kind == custom)?;
+    Some((table.finished)(object).is_some())
+}
+
 /// The kind of a framework.
 fn of_framework(framework: &str) -> Option<&'static JobKind> {
     TABLES.into_iter().find(|t| t.kind.framework() == framework)

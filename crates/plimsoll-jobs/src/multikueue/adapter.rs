@@ -19,7 +19,7 @@ use crate::names;
 use crate::plan::{Write, merge_diff, patch_status};
 use crate::serving::leader_worker_set;
 use crate::store::{Kind, ObjectStore};
-use crate::{Config, kinds, pod};
+use crate::{Config, kinds, pod, pod_view};
 
 /// A kind of job that can be dispatched.
 #[derive(Clone, Copy, Debug)]
@@ -227,9 +227,25 @@ impl Adapter {
         self.write_status(local, &status)
     }
 
+    /// Whether a worker's job has ended, or it can't be told of this kind.
+    pub fn has_ended(&self, remote: &Value) -> bool {
+        match self.kind {
+            Kind::Job => Job { object: remote }.finished().is_some(),
+            Kind::Pod => pod_view::ended(remote) || json::deleting(remote),
+            Kind::Custom(custom) => kinds::has_finished(custom, remote).unwrap_or(true),
+            _ => true,
+        }
+    }
+
     /// The write that says of a suspended job that none of its pods run: its worker can't be asked any more.
     pub fn forget_pods(&self, local: &Value) -> Option<Write> {
         match self.kind {
+            // The gate keeps it from running here; what it shows is the worker's.
+            Kind::Pod if pod::suspended(local) && !pod_view::ended(local) => {
+                let conditions = json::list(local, &["status", "conditions"]).iter();
+                let own: Vec<&Value> = conditions.filter(|c| c["type"] == "PodScheduled").collect();
+                self.write_status(local, &json!({"phase": "Pending", "conditions": own}))
+            }
             Kind::Job if json::flag(local, &["spec", "suspend"]) => {
                 let mut status = local["status"].clone();
                 for key in ["active", "ready", "terminating"] {

@@ -108,19 +108,18 @@ impl<'a> Group<'a> {
         steps
     }
 
-    /// Whether the store has an older version of the worker's Job than the Workload that has finished for this reason: each
-    /// kind has a watch of its own, and the Job's controller writes `SuccessCriteriaMet` or `FailureTarget` before the end.
+    /// Whether the store has an older version of the worker's job than the Workload that has finished for this reason: each
+    /// kind has a watch of its own. (Kueue reads the job instead.)
     pub fn job_is_stale(&self, cluster: &str, reason: &str) -> bool {
-        let Some(copy) = self.remotes.get(cluster).filter(|_| self.adapter.kind == Kind::Job) else {
-            return false;
-        };
+        let Some(copy) = self.remotes.get(cluster) else { return false };
+        let by_job = matches!(reason, "Succeeded" | "Failed");
         let stale = |remote: &Value| {
-            let any = |kinds: [&str; 2]| kinds.iter().any(|kind| json::is_true(remote, kind));
-            let ends =
-                matches!(reason, "Succeeded" | "Failed") || any(["SuccessCriteriaMet", "FailureTarget"]);
-            ends && !any(["Complete", "Failed"])
+            // The controller of Jobs writes these before the end.
+            let ending =
+                ["SuccessCriteriaMet", "FailureTarget"].iter().any(|sign| json::is_true(remote, sign));
+            (by_job || self.adapter.kind == Kind::Job && ending) && !self.adapter.has_ended(remote)
         };
-        self.jobs.iter().any(|local| copy.job(Kind::Job, json::name(local)).is_some_and(stale))
+        self.jobs.iter().any(|local| copy.job(self.adapter.kind, json::name(local)).is_some_and(stale))
     }
 
     /// Mirrors the job while its next slice waits on its worker: what runs goes on there, and Ray may resize it.

@@ -408,6 +408,65 @@ fn evictions_go_both_ways() {
     assert_eq!(patches(&plan), [("Job", json!({"active": null}))]);
 }
 
+/// Another worker may have evicted its copy before it is removed: the check there has failed, and that one answered first.
+#[test]
+fn an_evicted_copy_on_another_worker_evicts_nothing() {
+    let mut wl = workload("Ready", &["QuotaReserved", "Admitted"]);
+    wl["status"]["clusterName"] = json!("one");
+    wl["status"]["admissionChecks"][0]["message"] = json!("The workload was admitted on \"one\"");
+    let workers = [
+        ("one", worker(Some(copy(&[("Admitted", 1)])), Some(remote_job(&json!({}))))),
+        ("two", worker(Some(copy(&[("QuotaReserved", 1), ("Evicted", 2)])), None)),
+    ];
+    let plan = planned(&manager(wl), &workers, None);
+    assert!(patches(&plan).iter().all(|(kind, _)| *kind != "Workload"), "{plan:?}");
+    assert_eq!(remote(&plan), removed("two"));
+}
+
+/// The gate keeps a pod from running on the manager, but it shows the phase that it had on the worker.
+#[test]
+fn an_evicted_pod_does_not_keep_the_phase_of_a_worker_that_is_lost() {
+    let mut local = workload("Pending", &["QuotaReserved", "Evicted"]);
+    local["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "p", "controller": true}]);
+    let mut manager = manager(local);
+    let scheduled = json!({"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"});
+    manager.put(
+        Kind::Pod,
+        json!({"metadata": {"namespace": "ns", "name": "a", "uid": "p", "resourceVersion": "4"},
+               "spec": {"containers": [{"name": "c"}], "schedulingGates": [{"name": names::GATE}]},
+               "status": {"phase": "Running", "containerStatuses": [{"name": "c", "ready": true}],
+                          "conditions": [scheduled.clone(), condition("Ready", 2)]}}),
+    );
+    let lost = |seconds: i64| [("one", Sight::Lost { since: Time::from_seconds(NOW.seconds() - seconds) })];
+    assert_eq!(planned(&manager, &lost(800), None), Plan::after(Duration::from_seconds(100)));
+    let forgotten = json!({"phase": "Pending", "containerStatuses": null, "conditions": [scheduled]});
+    assert_eq!(patches(&planned(&manager, &lost(900), None)), [("Pod", forgotten)]);
+}
+
+#[test]
+fn the_end_of_a_job_is_known_of_each_kind() {
+    use super::adapter::of_workload;
+    let manager = manager(workload("Ready", &[]));
+    let adapter = |version: &str, kind: &str| {
+        let mut wl = workload("Ready", &[]);
+        wl["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": version, "kind": kind, "name": "a", "uid": "j", "controller": true}]);
+        of_workload(&wl, &manager.config, &manager.objects).expect("an adapter").0
+    };
+    let with = |kind: &str| json!({"status": {"conditions": [condition(kind, 1)]}});
+    let phase = |phase: &str| json!({"status": {"phase": phase}});
+    for (adapter, ended, running) in [
+        (adapter("batch/v1", "Job"), with("Complete"), with("SuccessCriteriaMet")),
+        (adapter("jobset.x-k8s.io/v1alpha2", "JobSet"), with("Completed"), with("StartupPolicyInProgress")),
+        (adapter("trainer.kubeflow.org/v1alpha1", "TrainJob"), with("Failed"), with("Suspended")),
+        (adapter("v1", "Pod"), phase("Succeeded"), phase("Running")),
+    ] {
+        assert!(adapter.has_ended(&ended), "{adapter:?}");
+        assert!(!adapter.has_ended(&running), "{adapter:?}");
+    }
+}
+
 #[test]
 fn copies_follow_the_workload() {
     let mut local = workload("Pending", &["QuotaReserved"]);

@@ -149,7 +149,7 @@ fn finished(group: &Group<'_>) -> Option<Plan> {
         return Some(retry(group, &message, true));
     }
     let mut first = group.mirror_jobs(cluster);
-    // MultiKueue removes the copy of a finished workload, so it mirrors the Job's final status first. (Kueue reads the Job instead.)
+    // MultiKueue removes the copy of a finished workload, so it mirrors the job's final status first.
     if group.job_is_stale(cluster, text("reason")) {
         return Some(Plan { first, ..Plan::default() });
     }
@@ -160,7 +160,12 @@ fn finished(group: &Group<'_>) -> Option<Plan> {
 
 /// A worker's copy is evicted, or the workload is and no worker can be asked.
 fn evicted(group: &Group<'_>) -> Option<Plan> {
-    let Some((cluster, ..)) = group.first_with("Evicted") else { return forgotten(group) };
+    // What becomes of copies on other workers says nothing of the job once one of them has it: they are about to be removed.
+    let chosen =
+        |cluster: &str| group.state() != READY || group.cluster().is_empty() || cluster == group.cluster();
+    let Some((cluster, ..)) = group.first_with("Evicted").filter(|(cluster, ..)| chosen(cluster)) else {
+        return forgotten(group);
+    };
     if group.has("Evicted") {
         return Some(Plan { first: group.mirror_jobs(cluster), ..Plan::default() });
     }
