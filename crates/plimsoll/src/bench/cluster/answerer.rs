@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use super::make::CONNECTIONS;
 use super::objects::condition;
 use super::watch::{self, Seen};
+use crate::bench::admission::shape::HOST;
 use crate::bench::client::{MERGE_PATCH, Target};
 use crate::bench::load::Shot;
 
@@ -56,7 +57,8 @@ impl Answerer {
         Ok(Self(tasks))
     }
 
-    /// Admits each workload when it comes, with one write, whatever the quota and without topologies.
+    /// Admits each workload when it comes, with one write, whatever the quota and the nodes: with a topology, all pods are
+    /// assigned to one node.
     pub async fn admitter(api: &Api, target: &Target, namespace: &str) -> anyhow::Result<Self> {
         let mut known = HashSet::new();
         let how = (Method::PATCH, MERGE_PATCH);
@@ -83,8 +85,13 @@ fn admission(workload: &Value) -> Shot {
     let queue = json::text(workload, &["spec", "queueName"]).replacen("lq-", "cq-", 1);
     let set = &workload["spec"]["podSets"][0];
     let requests = &set["template"]["spec"]["containers"][0]["resources"]["requests"];
-    let assignment = json!({"name": set["name"], "count": set["count"], "flavors": {"cpu": "default"},
+    let mut assignment = json!({"name": set["name"], "count": set["count"], "flavors": {"cpu": "default"},
         "resourceUsage": requests});
+    if set.get("topologyRequest").is_some() {
+        // A few pods that need a hundredth of a node: so small are nearly all assignments of `tas`.
+        assignment["topologyAssignment"] = json!({"levels": [HOST], "slices": [{"domainCount": 1,
+            "podCounts": {"universal": set["count"]}, "valuesPerLevel": [{"universal": "node-0-0-0"}]}]});
+    }
     let status = json!({"admission": {"clusterQueue": queue, "podSetAssignments": [assignment]}, "conditions": [
         condition("QuotaReserved", "True", "QuotaReserved", &format!("Quota reserved in ClusterQueue {queue}")),
         condition("Admitted", "True", "Admitted", "The workload is admitted"),
@@ -111,5 +118,18 @@ mod tests {
         assert_eq!(admission["podSetAssignments"][0]["flavors"]["cpu"], "default");
         let requested = &admission["podSetAssignments"][0]["resourceUsage"]["cpu"];
         assert_eq!(*requested, json!(format!("{}m", class.cpu_milli)));
+        assert_eq!(admission["podSetAssignments"][0].get("topologyAssignment"), None);
+    }
+
+    #[test]
+    fn an_admission_has_a_topology_assignment_where_one_is_requested() {
+        let shapes = Shape::built_in().expect("shapes");
+        let class =
+            shapes.iter().flat_map(|s| &s.classes).find(|c| c.topology.is_some()).expect("a class of tas");
+        let shot = admission(&objects::workload(class, 0, 0, "bench"));
+        let body: Value = serde_json::from_slice(&shot.body).expect("JSON");
+        let assignment = &body["status"]["admission"]["podSetAssignments"][0];
+        let slice = &assignment["topologyAssignment"]["slices"][0];
+        assert_eq!(slice["podCounts"]["universal"], assignment["count"]);
     }
 }
