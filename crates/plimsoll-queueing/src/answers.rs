@@ -75,9 +75,14 @@ impl Queueing {
         let Some(wl) = self.wl_mut(id) else { return };
         let Some(failed) = wl.obj.write(write) else { return };
         let on_nodes = failed.unhealthy_nodes.is_some();
+        let reserves = matches!(failed.admission, Some(Some(_)));
         wl.failures.remember(failed);
         let until = self.hold_off(id, now);
         self.drop_write(id, write, now);
+        if let Some(lq) = self.wl(id).filter(|w| reserves && w.quota().is_none()).map(|w| w.lq()) {
+            // (Kueue `scheduler.go`, `admit`: subtracts the entry penalty when the write of the admission fails.)
+            self.drop_entry_penalty(id, lq);
+        }
         if on_nodes {
             self.nodes_again(id, until);
         }
@@ -106,11 +111,9 @@ impl Queueing {
     pub(super) fn release_again(&mut self, id: WorkloadId, now: Time) -> bool {
         let explicit = self.config.gates.explicit_status;
         let Some(wl) = self.wl_mut(id).filter(|w| !w.obj.is_unconfirmed()) else { return false };
-        if !wl.failures.take_not_released() {
-            return false;
-        }
+        let Some(ended) = wl.failures.take_not_released() else { return false };
         self.edit(id, now, Vec::new(), |e| {
-            e.stopped(explicit, false);
+            e.stopped(explicit, ended);
         })
     }
 
@@ -120,9 +123,13 @@ impl Queueing {
     pub(super) fn reset_checks_again(&mut self, id: WorkloadId, now: Time) -> bool {
         let Some(wl) = self.wl_mut(id).filter(|w| !w.obj.is_unconfirmed()) else { return false };
         let s = &wl.obj.status;
+        if Phase::of(s) != Phase::Pending {
+            // The job of an evicted one has not stopped.
+            return false;
+        }
         let evicted = s.is_true(cond::EVICTED);
         let not_reset = evicted && wl.failures.take_checks_not_reset();
         let late = not_reset || ((evicted || wl.has_held()) && has_failed_checks(&wl.obj));
-        late && Phase::of(s) == Phase::Pending && self.edit(id, now, Vec::new(), |e| e.reset_checks())
+        late && self.edit(id, now, Vec::new(), |e| e.reset_checks())
     }
 }

@@ -72,9 +72,11 @@ impl Queueing {
         }
         let Some(wl) = self.wl(id) else { return };
         let obj = &wl.obj;
-        let done = if obj.active { self.reconcile_active(id, now) } else { self.reconcile_inactive(id, now) };
+        let active = obj.active;
+        // A backoff must not delay the release of quota.
+        let done = self.release_again(id, now)
+            || if active { self.reconcile_active(id, now) } else { self.reconcile_inactive(id, now) };
         if done
-            || self.release_again(id, now)
             || self.reset_checks_again(id, now)
             || self.reconcile_devices(id, now)
             || self.reconcile_windows(id, now)
@@ -273,7 +275,10 @@ impl Queueing {
                 e.unset_reservation(explicit, "PendingEvaluation", message);
             });
         }
-        if !gate.is_empty() && !gated {
+        // Another reason to wait comes before the gate, and the two would replace each other for ever.
+        let waits = Phase::of(&wl.obj.status) == Phase::Pending;
+        let other = self.pending_reason_of(id).filter(|(reason, _)| waits && reason != "AdmissionGated");
+        if !gate.is_empty() && !gated && other.is_none() {
             let events = event_of(false, "AdmissionGated", format!("Workload admission is gated by: {gate}"));
             return self.edit(id, now, events, |e| {
                 e.unset_reservation(explicit, "AdmissionGated", &format!("Admission is gated by: {gate}"));

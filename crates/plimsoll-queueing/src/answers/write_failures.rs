@@ -1,6 +1,6 @@
 //! What failed writes of a workload leave behind: a pause, and what is to be done again.
 
-use crate::WorkloadUpdate;
+use crate::{WorkloadUpdate, cond};
 use plimsoll_state::time::{Duration, SECOND, Time};
 
 /// Failed writes of a workload, and what they leave to be done.
@@ -12,7 +12,8 @@ pub(crate) struct WriteFailures {
     count: u32,
     /// Failed writes that later ones don't repeat: the reset of admission checks, the release of the reservation.
     checks_not_reset: bool,
-    not_released: bool,
+    /// Whether the job had ended for good ([`Event::WorkloadEnded`](crate::Event::WorkloadEnded)).
+    not_released: Option<bool>,
 }
 
 impl WriteFailures {
@@ -46,14 +47,18 @@ impl WriteFailures {
     }
 
     /// Remembers what a failed write was to do and later ones don't repeat.
-    pub(super) fn remember(&mut self, failed: &WorkloadUpdate) {
+    pub(crate) fn remember(&mut self, failed: &WorkloadUpdate) {
         self.checks_not_reset |= failed.admission_checks.is_some();
         // The stop of the job is not reported again.
-        self.not_released |= failed.admission == Some(None);
+        if failed.admission == Some(None) {
+            let mut conditions = failed.conditions.iter();
+            self.not_released = Some(conditions.any(|c| c.kind == cond::REQUEUED && !c.status));
+        }
     }
 
-    pub(super) fn take_not_released(&mut self) -> bool {
-        std::mem::take(&mut self.not_released)
+    /// Whether a release is to be written again, and then with which `ended`.
+    pub(super) fn take_not_released(&mut self) -> Option<bool> {
+        self.not_released.take()
     }
 
     pub(super) fn take_checks_not_reset(&mut self) -> bool {

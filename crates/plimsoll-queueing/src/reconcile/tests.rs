@@ -4,6 +4,7 @@ use super::*;
 use crate::testing::outside::{cluster_queue, workload};
 use crate::{Action, Admission, Condition, Config, Event, PodSetAssignment, ResourceFlavor};
 use plimsoll_state::model::StringMap;
+use plimsoll_state::time::Duration;
 
 /// A client that does not own the admission, such as one with server-side apply, releases quota by the condition alone. The
 /// executor refuses a pending reason beside an admission (`contradicts_admission`): the write would be repeated for ever.
@@ -140,4 +141,197 @@ fn a_check_that_fails_before_there_is_quota_keeps_its_answer() {
         q.check();
         assert_eq!(reset, evicted, "{state:?}");
     }
+}
+
+/// A world with one ClusterQueue and its LocalQueue, which gives no quota when it is on hold.
+fn world(config: Config, stop: StopPolicy) -> Queueing {
+    let mut q = Queueing::new(config);
+    let local = crate::LocalQueue {
+        namespace: "n".into(),
+        name: "l0".into(),
+        cluster_queue: "c0".into(),
+        stop_policy: stop,
+        fair_weight_nano: 1_000_000_000,
+        ..crate::LocalQueue::default()
+    };
+    for event in [
+        Event::NamespaceUpsert("n".into(), StringMap::default()),
+        Event::ResourceFlavorUpsert(Box::new(ResourceFlavor {
+            name: "f".into(),
+            ..ResourceFlavor::default()
+        })),
+        Event::ClusterQueueUpsert(Box::new(cluster_queue("c0", "", 9000, None, false))),
+        Event::LocalQueueUpsert(Box::new(local)),
+    ] {
+        q.handle(Time::from_seconds(100), event);
+    }
+    q
+}
+
+/// The updates of a step.
+fn updates(q: &mut Queueing, second: i64) -> Vec<crate::WorkloadUpdate> {
+    let mut all = Vec::new();
+    q.decide(Time::from_seconds(second), &mut |action| {
+        if let Action::UpdateWorkload(update) = action {
+            all.push(*update);
+        }
+    });
+    q.check();
+    all
+}
+
+fn answered(q: &mut Queueing, second: i64, updates: &[crate::WorkloadUpdate], fails: bool) {
+    for u in updates {
+        let (key, id) = (u.key.clone(), u.id);
+        let event = match fails {
+            true => Event::WriteFailed { key, id, message: "no".into() },
+            false => Event::Written { key, id, version: 0 },
+        };
+        q.handle(Time::from_seconds(second), event);
+    }
+}
+
+/// All writes succeed.
+fn settle(q: &mut Queueing, second: i64) -> Vec<crate::WorkloadUpdate> {
+    let mut all = Vec::new();
+    for _ in 0..4 {
+        let made = updates(q, second);
+        answered(q, second, &made, false);
+        all.extend(made);
+    }
+    all
+}
+
+fn releases(u: &crate::WorkloadUpdate) -> bool {
+    u.admission == Some(None)
+}
+
+#[test]
+fn a_backoff_does_not_delay_a_release_whose_write_failed() {
+    let rules = crate::WaitForPodsReady {
+        timeout: Duration::from_seconds(10),
+        recovery_timeout: None,
+        block_admission: false,
+        backoff_limit: Some(1),
+        backoff_base: Duration::from_seconds(60),
+        backoff_max: Duration::from_seconds(3600),
+    };
+    let mut q = world(Config { wait_for_pods_ready: Some(rules), ..Config::default() }, StopPolicy::None);
+    let w = workload(0, 0, 0, 1000);
+    let key = w.key.clone();
+    q.handle(Time::from_seconds(100), Event::WorkloadUpsert(Box::new(w)));
+    settle(&mut q, 100);
+    settle(&mut q, 110);
+    q.handle(Time::from_seconds(111), Event::WorkloadStopped(key));
+    let release = updates(&mut q, 111);
+    assert!(release.iter().any(releases), "{release:?}");
+    answered(&mut q, 111, &release, true);
+    assert!(updates(&mut q, 113).iter().any(releases), "before the end of the backoff at 170");
+}
+
+/// The workload of a pod that is gone is not queued again, whatever becomes of the first write that says so.
+#[test]
+fn a_release_that_is_written_again_says_whether_the_workload_is_queued_again() {
+    let requeued = |updates: &[crate::WorkloadUpdate]| {
+        updates.iter().flat_map(|u| &u.conditions).find(|c| c.kind == cond::REQUEUED).map(|c| c.status)
+    };
+    for ended in [false, true] {
+        let mut q = world(Config::default(), StopPolicy::None);
+        let mut w = workload(0, 0, 0, 1000);
+        q.handle(Time::from_seconds(100), Event::WorkloadUpsert(Box::new(w.clone())));
+        settle(&mut q, 100).iter().for_each(|u| u.apply(&mut w.status));
+        w.version += 1;
+        w.status.conditions.push(Condition {
+            kind: cond::EVICTED.into(),
+            status: true,
+            reason: "Preempted".into(),
+            transition: Time::from_seconds(105),
+            ..Condition::default()
+        });
+        let stopped = if ended { Event::WorkloadEnded } else { Event::WorkloadStopped };
+        q.handle(Time::from_seconds(106), Event::WorkloadUpsert(Box::new(w.clone())));
+        q.handle(Time::from_seconds(106), stopped(w.key.clone()));
+        let first = updates(&mut q, 106);
+        assert_eq!(requeued(&first), Some(!ended), "{first:?}");
+        answered(&mut q, 106, &first, true);
+        let again = updates(&mut q, 108);
+        assert_eq!(requeued(&again), Some(!ended), "{again:?}");
+    }
+}
+
+#[test]
+fn a_gate_and_another_reason_to_wait_do_not_replace_each_other() {
+    let mut q = world(Config::default(), StopPolicy::Hold);
+    let mut w = workload(0, 0, 0, 1000);
+    w.admission_gated_by = "example.com/gate".into();
+    q.handle(Time::from_seconds(100), Event::WorkloadUpsert(Box::new(w)));
+    let first = settle(&mut q, 100);
+    let reasons: Vec<&str> = first.iter().flat_map(|u| &u.conditions).map(|c| c.reason.as_str()).collect();
+    assert!(reasons.contains(&"Suspended") && !reasons.contains(&"AdmissionGated"), "{reasons:?}");
+    assert!(updates(&mut q, 100).is_empty());
+    assert_ne!(q.next_wake(), Some(Time(i64::MIN)));
+}
+
+/// The eviction's write failed and a later one showed it: checks are reset when the job has stopped, not before.
+#[test]
+fn checks_that_were_not_reset_are_reset_after_the_stop() {
+    use crate::model::{AdmissionCheckState, CheckState};
+    let mut q = world(Config::default(), StopPolicy::None);
+    let mut w = workload(0, 0, 0, 1000);
+    q.handle(Time::from_seconds(100), Event::WorkloadUpsert(Box::new(w.clone())));
+    settle(&mut q, 100).iter().for_each(|u| u.apply(&mut w.status));
+    w.version += 1;
+    w.active = false;
+    w.status.conditions.push(Condition {
+        kind: cond::EVICTED.into(),
+        status: true,
+        reason: "Deactivated".into(),
+        transition: Time::from_seconds(105),
+        ..Condition::default()
+    });
+    w.status.admission_checks = vec![AdmissionCheckState {
+        name: "check".into(),
+        state: CheckState::Ready,
+        ..AdmissionCheckState::default()
+    }];
+    let mut cq = cluster_queue("c0", "", 9000, None, false);
+    cq.admission_checks = vec![("check".into(), Vec::new())];
+    q.handle(Time::from_seconds(106), Event::ClusterQueueUpsert(Box::new(cq)));
+    q.handle(Time::from_seconds(106), Event::WorkloadUpsert(Box::new(w.clone())));
+    let id = q.workloads.find(&w.key).expect("the workload");
+    let failed =
+        crate::WorkloadUpdate { admission_checks: Some(Vec::new()), ..crate::WorkloadUpdate::default() };
+    q.wl_mut(id).expect("the workload").failures.remember(&failed);
+    assert!(!q.reset_checks_again(id, Time::from_seconds(106)), "it still holds quota");
+    q.handle(Time::from_seconds(107), Event::WorkloadStopped(w.key.clone()));
+    let after = settle(&mut q, 107);
+    let states = after.iter().filter_map(|u| u.admission_checks.as_ref()).flatten();
+    assert!(states.into_iter().any(|c| c.state == CheckState::Pending), "{after:?}");
+}
+
+#[test]
+fn the_entry_penalty_of_a_reservation_that_is_not_written_goes() {
+    let rules = crate::AdmissionFairSharing {
+        half_life: Duration::from_seconds(60),
+        sampling: Duration::from_seconds(60),
+        weights: std::collections::BTreeMap::new(),
+    };
+    let mut q = world(Config { admission_fair_sharing: Some(rules), ..Config::default() }, StopPolicy::None);
+    let mut cq = cluster_queue("c0", "", 9000, None, false);
+    cq.admission_fair_sharing = true;
+    // So the reservation is no admission yet.
+    cq.admission_checks = vec![("check".into(), Vec::new())];
+    let check =
+        crate::AdmissionCheck { name: "check".into(), active: true, ..crate::AdmissionCheck::default() };
+    q.handle(Time::from_seconds(100), Event::AdmissionCheckUpsert(Box::new(check)));
+    let w = workload(0, 0, 0, 1000);
+    let key = w.key.clone();
+    for event in [Event::ClusterQueueUpsert(Box::new(cq)), Event::WorkloadUpsert(Box::new(w))] {
+        q.handle(Time::from_seconds(100), event);
+    }
+    let reservation = updates(&mut q, 100);
+    let lq = q.wl(q.workloads.find(&key).expect("the workload")).expect("the workload").lq();
+    assert!(q.local_usage(lq) > 0.0, "{reservation:?}");
+    answered(&mut q, 100, &reservation, true);
+    assert!(q.local_usage(lq) == 0.0);
 }
