@@ -17,7 +17,7 @@ use rustls::server::danger::ClientCertVerifier;
 pub use rcgen::Error;
 
 /// Clocks of others may be behind: certificates are valid from a little earlier on.
-const EARLIER: Duration = Duration::from_secs(3600);
+pub const EARLIER: Duration = Duration::from_secs(3600);
 
 /// A certificate and its key.
 pub struct Issued {

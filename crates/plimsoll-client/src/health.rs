@@ -92,6 +92,8 @@ impl Health {
     pub fn forget(&self, resource: Resource) {
         let name = format!("{}.{}", resource.plural, resource.group());
         lock(&self.inner.resources).retain(|state| state.name != name);
+        // Decisions may have waited for it.
+        self.update();
     }
 
     /// Whether decisions and writes have to wait.
@@ -243,6 +245,16 @@ impl Tracker {
 mod tests {
     use super::*;
     use plimsoll_api::resource::{PODS, WORKLOADS};
+
+    /// The kind of a JobKind that was changed, for example.
+    #[test]
+    fn a_resource_that_is_not_watched_any_more_pauses_nothing() {
+        let health = Health::default();
+        health.track(WORKLOADS).unserved(&Error::Transport("404".into()));
+        assert!(health.paused());
+        health.forget(WORKLOADS);
+        assert!(!health.paused());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn silence_and_404_have_reasons() {

@@ -163,6 +163,14 @@ impl Config {
         self.managed_jobs_namespace_selector.matches(&labels)
     }
 
+    /// Whether it can't be told yet if jobs of a namespace are managed: its labels decide, and it is not known.
+    pub fn is_undecided(&self, objects: &ObjectStore, namespace: &str) -> bool {
+        let by_name = self.managed_jobs_namespace_selector.requirements.iter().all(|r| r.key == NAME_LABEL);
+        !by_name
+            && namespace != plimsoll_api::webhooks::NAMESPACE
+            && objects.get(Kind::Namespace, "", namespace).is_none()
+    }
+
     /// Whether there may be something to do for a key: without retention periods there is nothing to do for workloads that
     /// have ended.
     pub fn concerns(&self, key: &Key) -> bool {

@@ -62,7 +62,7 @@ fn in_directory(path: &str, directory: &Path) -> Result<PathBuf, String> {
 /// Why it can't be used, in Kueue's words where it refuses the same.
 pub async fn settings(bytes: &[u8]) -> Result<kube::Config, String> {
     let parsed = std::str::from_utf8(bytes).map_err(|e| e.to_string());
-    let parsed = parsed.and_then(|text| Kubeconfig::from_yaml(text).map_err(|e| e.to_string()));
+    let parsed = parsed.and_then(|text| Kubeconfig::from_yaml(text).map_err(|e| position(&e.to_string())));
     let file = parsed.map_err(|e| format!("failed to parse kubeconfig(apiconfig): {e}"))?;
     users(&file)?;
     clusters(&file)?;
@@ -71,6 +71,19 @@ pub async fn settings(bytes: &[u8]) -> Result<kube::Config, String> {
     let config = config.map_err(|e| format!("invalid configuration: {e}"))?;
     let host = config.cluster_url.host().unwrap_or_default();
     if is_hostname(host) { Ok(config) } else { Err("untrusted server endpoint".to_owned()) }
+}
+
+/// Where the text of a kubeconfig is malformed. The parser's error shows the lines around it, and users who can't read the Secret
+/// can read the condition.
+fn position(error: &str) -> String {
+    let number = |word: &str| -> Option<u32> {
+        let digits = error.split_once(word)?.1;
+        digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    let at = |word: &str| number(&format!("{word} ")).map(|n| format!("{word} {n}"));
+    let place: Vec<String> = ["line", "column"].into_iter().filter_map(at).collect();
+    let place = if place.is_empty() { String::new() } else { format!(" at {}", place.join(", ")) };
+    format!("malformed{place}")
 }
 
 fn users(file: &Kubeconfig) -> Result<(), String> {
@@ -134,6 +147,22 @@ mod tests {
             "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: w, user: u}}}}]\n\
              clusters: [{{name: w, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
         )
+    }
+
+    #[tokio::test]
+    async fn errors_show_nothing_of_the_file() {
+        for malformed in [
+            "users:\n- name: u\n  user:\n    token: s3cr3t\n   bad: [\n",
+            "users: s3cr3t\n",
+            "users:\n- name: u\n  user: {token: s3cr3t, token: [s3cr3t]}\n",
+        ] {
+            let error = settings(malformed.as_bytes()).await.expect_err(malformed);
+            assert!(!error.contains("s3cr3t"), "{error}");
+            assert!(
+                error.starts_with("failed to parse kubeconfig(apiconfig): malformed at line "),
+                "{error}"
+            );
+        }
     }
 
     /// Kueue's `TestValidateKubeconfig`, and files that it would read.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use plimsoll_api::json;
-use plimsoll_client::certificates::{self, Authority, Issued, Subject, server_config};
+use plimsoll_client::certificates::{self, Authority, EARLIER, Issued, Subject, server_config};
 use plimsoll_state::Time;
 use rustls::server::danger::ClientCertVerifier;
 use serde_json::{Value, json};
@@ -117,14 +117,16 @@ impl Certs {
     /// These certificates, or what replaces them: a new server certificate from the same authority, or all new.
     fn renewed(present: Option<&Self>, hosts: &[String], now: Time) -> Result<Option<Self>, Error> {
         let Some(old) = present else { return Self::with_new_authority(hosts, now, None).map(Some) };
-        if now >= old.renew_ca || old.config().is_err() {
+        // Made by a clock that was ahead, and not valid yet (Kueue's rotator verifies the chain).
+        let ahead = |renew: Time, life: Duration| renew > after(now, life + EARLIER);
+        if now >= old.renew_ca || ahead(old.renew_ca, CA_LIFE.1) || old.config().is_err() {
             return Self::with_new_authority(hosts, now, Some(old)).map(Some);
         }
         // Other replicas may serve other names: all of them stay.
         let known: Vec<&str> = old.hosts.split(',').collect();
         let missing = hosts.iter().filter(|h| !known.contains(&h.as_str()));
         let all: Vec<String> = known.iter().map(|h| (*h).to_owned()).chain(missing.cloned()).collect();
-        if now < old.renew && all.len() == known.len() {
+        if now < old.renew && !ahead(old.renew, SERVER_LIFE.1) && all.len() == known.len() {
             return Ok(None);
         }
         match Self::signed(old.bundle.clone(), old.ca_key.clone(), old.renew_ca, &all, now) {
@@ -270,6 +272,22 @@ mod tests {
         let at = rustls::pki_types::UnixTime::since_unix_epoch(Duration::from_nanos(now.0 as u64));
         let name = rustls::pki_types::ServerName::try_from(name.to_owned()).unwrap();
         verifier.verify_server_cert(&leaf, &[], &name, &[], at).map(drop).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn certificates_of_a_clock_that_was_ahead_are_replaced() {
+        let now = Time(1_800_000_000_000_000_000);
+        let names = ["a".to_owned()];
+        let renewed =
+            |old: Option<&Certs>, now: Time| Certs::renewed(old, &names, now).expect("certificates");
+        let first = renewed(None, now).expect("the first");
+        for ahead in [280, 3300] {
+            let early = renewed(Some(&first), after(now, days(ahead))).expect("early ones");
+            let right = renewed(Some(&early), now).expect("ones that are valid now");
+            assert_eq!(renewed(Some(&right), now), None, "{ahead} days ahead");
+        }
+        // Clocks of replicas differ.
+        assert_eq!(renewed(Some(&renewed(None, after(now, EARLIER)).expect("the first")), now), None);
     }
 
     #[test]

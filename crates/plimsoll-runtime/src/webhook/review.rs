@@ -5,6 +5,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use plimsoll_api::json::text;
 use plimsoll_api::webhooks::{CONVERT, Target};
+use plimsoll_jobs::Env;
 use plimsoll_jobs::webhook::{
     Operation, Review, concerns, concerns_declared, declared_targets, mutate, validate,
 };
@@ -73,6 +74,16 @@ fn admit(target: Target, mutates: bool, request: &Value, cache: &Cache) -> Value
         old: Some(&request["oldObject"]).filter(|o| o.is_object()),
     };
     let object = &request["object"];
+    let undecided = |env: Env<'_>| env.config.is_undecided(env.objects, review.namespace);
+    if mutates
+        && operation == Operation::Create
+        && target.group != "kueue.x-k8s.io"
+        && cache.read(clock::now(), undecided)
+    {
+        // (Kueue: likewise.) A pod that is created without a gate now never gets one.
+        let message = format!("failed to get namespace: Namespace {:?} not found", review.namespace);
+        return json!({"allowed": false, "status": {"code": 500, "message": message}});
+    }
     if mutates {
         let mut changed = object.clone();
         cache.read(clock::now(), |env| mutate(&review, &mut changed, env));
@@ -128,6 +139,31 @@ mod tests {
         json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"parallelism": 1},
                "metadata": {"name": "j", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "main"},
                             "annotations": extra}})
+    }
+
+    /// The watch of namespaces may be late, and a pod gets its gate when it is created or never.
+    #[test]
+    fn jobs_of_unknown_namespaces_are_refused_where_labels_decide() {
+        use plimsoll_jobs::{Config, Kind};
+        use plimsoll_state::model::{LabelSelector, Operator, Requirement};
+        let requirement =
+            Requirement { key: "managed".into(), operator: Operator::In, values: vec!["true".into()] };
+        let selector = LabelSelector { requirements: vec![requirement] };
+        let by_label = Config { managed_jobs_namespace_selector: selector, ..Config::default() };
+        let review = admission("CREATE", &queued(&json!({}))).to_string();
+        let ask = |cache: &Cache| {
+            answer("/mutate-batch-v1-job", review.as_bytes(), cache).expect("an answer")["response"].clone()
+        };
+        let cache = Cache::new(by_label);
+        let refused = ask(&cache);
+        assert_eq!(refused["allowed"], false);
+        assert_eq!(refused["status"]["message"], "failed to get namespace: Namespace \"ns\" not found");
+        cache.put(
+            Kind::Namespace,
+            json!({"metadata": {"name": "ns", "uid": "n", "labels": {"managed": "true"}}}),
+        );
+        assert!(ask(&cache)["patch"].is_string());
+        assert!(ask(&Cache::default())["patch"].is_string(), "names decide");
     }
 
     #[test]

@@ -86,7 +86,11 @@ pub async fn run(args: cli::Run, coalescing: Coalescing) -> anyhow::Result<()> {
     };
     let ended = tokio::select! {
         ended = lead(&args, &api, &settings, (&claim, alone), &process, &mut signals) => ended,
-        why = supervisor.fatal().wait() => Err(anyhow::anyhow!(why)),
+        why = supervisor.fatal().wait() => {
+            // The engine is dropped with its writes under way.
+            claim.let_expire();
+            Err(anyhow::anyhow!(why))
+        }
     };
     stop::end_at_next_signal();
     stop.cancel();
