@@ -8,13 +8,11 @@ use plimsoll_scheduler::{DeviceGrant, Event as SchedulerEvent, ExtendedClaim, Po
 use serde_json::{Value, json};
 
 use super::claims::{self, FINALIZER, allocation};
-use super::{BACKOFF, Outcome, Step, send, volumes};
+use super::volumes::{self, Then, done};
+use super::{BACKOFF, Outcome, Step, send};
 use crate::json;
 use crate::request::{Error, PatchKind, Request};
 use crate::resource::{DEVICE_CLAIMS, PODS};
-
-/// Continues with how a write ended.
-pub(super) type Then = Box<dyn FnOnce(Result<(), String>) -> Step + Send>;
 
 /// One object to write.
 enum Write {
@@ -66,10 +64,6 @@ fn next(pod: PodRef, node: String, mut writes: VecDeque<Write>, mut known: Vec<E
 /// Continues a write of which the scheduler needs to know nothing but how it ended.
 fn plain(then: impl FnOnce(Result<Option<Event>, String>) -> Step + Send + 'static) -> Then {
     Box::new(|result| then(result.map(|()| None)))
-}
-
-pub(super) fn done(response: Result<Value, Error>) -> Result<(), String> {
-    response.map(drop).map_err(|e| e.to_string())
 }
 
 /// Deletes the claims of earlier attempts, creates the claim for the extended resources of a pod with its devices, and names

@@ -6,11 +6,13 @@
 
 use serde_json::{Value, json};
 
-use super::pre_bind::{Then, done};
-use super::{CONFLICTS, Step, send};
+use super::{CONFLICTS, Response, Step, send};
 use crate::json;
 use crate::request::{PatchKind, Request};
 use crate::resource::{VOLUME_CLAIMS, VOLUMES};
+
+/// Continues with how a write ended.
+pub(super) type Then = Box<dyn FnOnce(Result<(), String>) -> Step + Send>;
 
 /// The node for which a claim is to be provisioned.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -111,4 +113,9 @@ fn select(key: (String, String), node: String, left: u32, then: Then) -> Step {
 
 fn is_deleted(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// How a write ended that needs no more than its response.
+pub(super) fn done(response: Response) -> Result<(), String> {
+    response.map(drop).map_err(|e| e.to_string())
 }

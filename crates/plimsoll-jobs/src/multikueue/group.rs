@@ -56,6 +56,14 @@ impl<'a> Group<'a> {
         })
     }
 
+    /// The cluster whose copy is evicted. Once a cluster is chosen, the copies of others say nothing of the job: they are about to
+    /// be removed.
+    pub fn evicts(&self) -> Option<&'a str> {
+        let (cluster, ..) = self.first_with("Evicted")?;
+        let chosen = self.state() == "Ready" && !self.cluster().is_empty();
+        (!chosen || cluster == self.cluster()).then_some(cluster)
+    }
+
     /// Whether a condition of the manager's workload is `True`.
     pub fn has(&self, condition: &str) -> bool {
         json::is_true(self.local, condition)

@@ -160,12 +160,7 @@ fn finished(group: &Group<'_>) -> Option<Plan> {
 
 /// A worker's copy is evicted, or the workload is and no worker can be asked.
 fn evicted(group: &Group<'_>) -> Option<Plan> {
-    // What becomes of copies on other workers says nothing of the job once one of them has it: they are about to be removed.
-    let chosen =
-        |cluster: &str| group.state() != READY || group.cluster().is_empty() || cluster == group.cluster();
-    let Some((cluster, ..)) = group.first_with("Evicted").filter(|(cluster, ..)| chosen(cluster)) else {
-        return forgotten(group);
-    };
+    let Some(cluster) = group.evicts() else { return forgotten(group) };
     if group.has("Evicted") {
         return Some(Plan { first: group.mirror_jobs(cluster), ..Plan::default() });
     }
