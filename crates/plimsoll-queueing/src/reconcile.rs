@@ -277,8 +277,8 @@ impl Queueing {
         }
         // Another reason to wait comes before the gate, and the two would replace each other for ever.
         let waits = Phase::of(&wl.obj.status) == Phase::Pending;
-        let other = self.pending_reason_of(id).filter(|(reason, _)| waits && reason != "AdmissionGated");
-        if !gate.is_empty() && !gated && other.is_none() {
+        let other = || self.pending_reason_of(id).filter(|(reason, _)| waits && reason != "AdmissionGated");
+        if !gate.is_empty() && !gated && other().is_none() {
             let events = event_of(false, "AdmissionGated", format!("Workload admission is gated by: {gate}"));
             return self.edit(id, now, events, |e| {
                 e.unset_reservation(explicit, "AdmissionGated", &format!("Admission is gated by: {gate}"));
