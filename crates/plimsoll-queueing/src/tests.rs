@@ -419,18 +419,22 @@ fn a_search_that_ended_with_old_tries_starts_anew() {
     assert!(has(&run(&mut q, 110), "w2", cond::ADMITTED, "Admitted"));
 }
 
-/// Pods that don't get ready in time send a workload back with growing waits, then deactivate it.
-#[test]
-fn pods_that_are_not_ready_in_time() {
-    let rules = WaitForPodsReady {
+/// Ten seconds for pods, and growing waits from a minute on.
+pub(crate) fn impatient() -> WaitForPodsReady {
+    WaitForPodsReady {
         timeout: Duration::from_seconds(10),
         recovery_timeout: None,
         block_admission: false,
         backoff_limit: Some(1),
         backoff_base: Duration::from_seconds(60),
         backoff_max: Duration::from_seconds(3600),
-    };
-    let config = Config { wait_for_pods_ready: Some(rules), ..Config::default() };
+    }
+}
+
+/// Pods that don't get ready in time send a workload back with growing waits, then deactivate it.
+#[test]
+fn pods_that_are_not_ready_in_time() {
+    let config = Config { wait_for_pods_ready: Some(impatient()), ..Config::default() };
     let mut q = small_world(config, 1);
     assert!(has(&run(&mut q, 100), "w0", "Admitted", "Admitted"));
     assert_eq!(q.next_wake(), Some(Time::from_seconds(110)));

@@ -20,7 +20,7 @@ const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// Names the claim in `spec.claimRef` of the volume.
 pub(super) fn bind((namespace, name): (String, String), volume: String, then: Then) -> Step {
     send(Request::get(VOLUME_CLAIMS, &namespace, &name), move |response| match response {
-        Ok(claim) if is_deleted(&claim) => {
+        Ok(claim) if json::deleting(&claim) => {
             then(Err(format!("persistentvolumeclaim {name:?} is being deleted")))
         }
         Ok(claim) => match json::text(&claim, &["spec", "volumeName"]) {
@@ -46,7 +46,7 @@ fn take(claim: Value, volume: String, left: u32, then: Then) -> Step {
         let own = json::text(reference, &["namespace"]) == namespace
             && json::text(reference, &["name"]) == name
             && (named.is_empty() || named == uid);
-        if is_deleted(&read) {
+        if json::deleting(&read) {
             return then(Err(format!("persistentvolume {volume:?} is being deleted")));
         }
         if reference.is_object() && !own {
@@ -78,8 +78,8 @@ fn take(claim: Value, volume: String, left: u32, then: Then) -> Step {
 }
 
 /// Asks for a volume for the claim that the node reaches.
-pub(super) fn provision((namespace, name): (String, String), node: String, then: Then) -> Step {
-    select((namespace, name), node, CONFLICTS, then)
+pub(super) fn provision(claim: (String, String), node: String, then: Then) -> Step {
+    select(claim, node, CONFLICTS, then)
 }
 
 fn select(key: (String, String), node: String, left: u32, then: Then) -> Step {
@@ -89,7 +89,7 @@ fn select(key: (String, String), node: String, left: u32, then: Then) -> Step {
             Err(e) => return then(Err(e.to_string())),
         };
         let selected = json::annotation(&claim, SELECTED_NODE).unwrap_or_default();
-        if is_deleted(&claim) {
+        if json::deleting(&claim) {
             return then(Err(format!("persistentvolumeclaim {:?} is being deleted", key.1)));
         }
         if selected == node {
@@ -109,10 +109,6 @@ fn select(key: (String, String), node: String, left: u32, then: Then) -> Step {
             response => then(done(response)),
         })
     })
-}
-
-fn is_deleted(object: &Value) -> bool {
-    object["metadata"]["deletionTimestamp"].is_string()
 }
 
 /// How a write ended that needs no more than its response.

@@ -17,6 +17,9 @@ use crate::serving::leader_worker_set;
 use crate::store::{Kind, ObjectStore};
 use crate::{Env, names};
 
+/// The state of a check that lets its workload run.
+pub(super) const READY: &str = "Ready";
+
 /// All that a plan looks at.
 pub(super) struct Group<'a> {
     /// The workload.
@@ -60,7 +63,7 @@ impl<'a> Group<'a> {
     /// be removed.
     pub fn evicts(&self) -> Option<&'a str> {
         let (cluster, ..) = self.first_with("Evicted")?;
-        let chosen = self.state() == "Ready" && !self.cluster().is_empty();
+        let chosen = self.state() == READY && !self.cluster().is_empty();
         (!chosen || cluster == self.cluster()).then_some(cluster)
     }
 

@@ -11,7 +11,7 @@ use plimsoll_state::{Duration, Time};
 use serde_json::{Value, json};
 
 use super::dispatch::{lacking_message, nominate};
-use super::group::{Group, Together, removals};
+use super::group::{Group, READY, Together, removals};
 use super::nomination::Nomination;
 use super::{Copy, Memory, ORIGIN, Plan, Question, Sight, Step, WorkloadKey, adapter, config, preemption};
 use crate::plan::{self, Write, patch_status};
@@ -22,7 +22,6 @@ use crate::{Env, elastic, workload};
 const REPORTING_CONTROLLER: &str = "kueue-multikueue-controller";
 /// Longest message of a check (`maxConditionMsgSize`).
 const LONGEST: usize = 32 * 1024;
-const READY: &str = "Ready";
 const PENDING: &str = "Pending";
 const RETRY: &str = "Retry";
 const REJECTED: &str = "Rejected";

@@ -208,15 +208,10 @@ fn releases(u: &crate::WorkloadUpdate) -> bool {
 
 #[test]
 fn a_backoff_does_not_delay_a_release_whose_write_failed() {
-    let rules = crate::WaitForPodsReady {
-        timeout: Duration::from_seconds(10),
-        recovery_timeout: None,
-        block_admission: false,
-        backoff_limit: Some(1),
-        backoff_base: Duration::from_seconds(60),
-        backoff_max: Duration::from_seconds(3600),
-    };
-    let mut q = world(Config { wait_for_pods_ready: Some(rules), ..Config::default() }, StopPolicy::None);
+    let mut q = world(
+        Config { wait_for_pods_ready: Some(crate::tests::impatient()), ..Config::default() },
+        StopPolicy::None,
+    );
     let w = workload(0, 0, 0, 1000);
     let key = w.key.clone();
     q.handle(Time::from_seconds(100), Event::WorkloadUpsert(Box::new(w)));
