@@ -76,7 +76,7 @@ impl Queueing {
         let Some(failed) = wl.obj.write(write) else { return };
         let on_nodes = failed.unhealthy_nodes.is_some();
         let reserves = matches!(failed.admission, Some(Some(_)));
-        wl.failures.remember(failed);
+        wl.failures.remember(failed, wl.obj.shown());
         let until = self.hold_off(id, now);
         self.drop_write(id, write, now);
         if let Some(lq) = self.wl(id).filter(|w| reserves && w.quota().is_none()).map(|w| w.lq()) {
@@ -111,7 +111,7 @@ impl Queueing {
     pub(super) fn release_again(&mut self, id: WorkloadId, now: Time) -> bool {
         let explicit = self.config.gates.explicit_status;
         let Some(wl) = self.wl_mut(id).filter(|w| !w.obj.is_unconfirmed()) else { return false };
-        let Some(ended) = wl.failures.take_not_released() else { return false };
+        let Some(ended) = wl.failures.take_not_released(&wl.obj.status) else { return false };
         self.edit(id, now, Vec::new(), |e| {
             e.stopped(explicit, ended);
         })

@@ -159,12 +159,16 @@ impl Edit<'_> {
             return false;
         }
         let (reason, message) = (evicted.reason.clone(), evicted.message.clone());
-        // In Kueue a variant is never queued again once it had to leave for a sibling. Here the sibling goes first.
-        let again = ["Preempted", "NodeFailures", FLAVOR_MIGRATION, super::OUTSIDE].contains(&&*reason);
-        self.set(cond::REQUEUED, again && !ended, &reason, &message);
+        self.set(cond::REQUEUED, requeues_after(&reason) && !ended, &reason, &message);
         self.unset_reservation(explicit_status, "PendingEvaluation", &message);
         true
     }
+}
+
+/// Whether a workload is queued again as soon as its job has stopped after an eviction for this reason.
+pub(crate) fn requeues_after(reason: &str) -> bool {
+    // In Kueue a variant is never queued again once it had to leave for a sibling. Here the sibling goes first.
+    ["Preempted", "NodeFailures", FLAVOR_MIGRATION, super::OUTSIDE].contains(&reason)
 }
 
 fn reset_check(check: &mut AdmissionCheckState, at: Time) {

@@ -1,6 +1,7 @@
 //! What failed writes of a workload leave behind: a pause, and what is to be done again.
 
-use crate::{WorkloadUpdate, cond};
+use crate::model::WorkloadStatus;
+use crate::{WorkloadUpdate, cond, conditions};
 use plimsoll_state::time::{Duration, SECOND, Time};
 
 /// Failed writes of a workload, and what they leave to be done.
@@ -12,8 +13,22 @@ pub(crate) struct WriteFailures {
     count: u32,
     /// Failed writes that later ones don't repeat: the reset of admission checks, the release of the reservation.
     checks_not_reset: bool,
+    not_released: Option<NotReleased>,
+}
+
+/// The release of a reservation that was not written.
+#[derive(Debug)]
+struct NotReleased {
+    /// When that reservation was made. A later one has a job of its own to stop.
+    reserved: Time,
     /// Whether the job had ended for good ([`Event::WorkloadEnded`](crate::Event::WorkloadEnded)).
-    not_released: Option<bool>,
+    ended: bool,
+}
+
+/// When the reservation of an evicted workload was made.
+fn evicted_reservation(status: &WorkloadStatus) -> Option<Time> {
+    let reserved = status.condition(cond::QUOTA_RESERVED).filter(|c| c.status)?;
+    status.is_true(cond::EVICTED).then_some(reserved.transition)
 }
 
 impl WriteFailures {
@@ -46,19 +61,24 @@ impl WriteFailures {
         until
     }
 
-    /// Remembers what a failed write was to do and later ones don't repeat.
-    pub(crate) fn remember(&mut self, failed: &WorkloadUpdate) {
+    /// Remembers what a failed write was to do and later ones don't repeat. `shown`: the status that the API showed last.
+    pub(crate) fn remember(&mut self, failed: &WorkloadUpdate, shown: &WorkloadStatus) {
         self.checks_not_reset |= failed.admission_checks.is_some();
         // The stop of the job is not reported again.
-        if failed.admission == Some(None) {
+        if failed.admission == Some(None)
+            && let Some(reserved) = evicted_reservation(shown)
+        {
             let mut conditions = failed.conditions.iter();
-            self.not_released = Some(conditions.any(|c| c.kind == cond::REQUEUED && !c.status));
+            let ended = conditions
+                .any(|c| c.kind == cond::REQUEUED && !c.status && conditions::requeues_after(&c.reason));
+            self.not_released = Some(NotReleased { reserved, ended });
         }
     }
 
-    /// Whether a release is to be written again, and then with which `ended`.
-    pub(super) fn take_not_released(&mut self) -> Option<bool> {
-        self.not_released.take()
+    /// Whether the release of the reservation in `status` is to be written again, and then with which `ended`.
+    pub(super) fn take_not_released(&mut self, status: &WorkloadStatus) -> Option<bool> {
+        let release = self.not_released.take()?;
+        (evicted_reservation(status) == Some(release.reserved)).then_some(release.ended)
     }
 
     pub(super) fn take_checks_not_reset(&mut self) -> bool {

@@ -254,6 +254,42 @@ fn a_release_that_is_written_again_says_whether_the_workload_is_queued_again() {
     }
 }
 
+/// The answer to a release was lost. What was carried out: that release, an admission, and another eviction, whose job has
+/// not stopped.
+#[test]
+fn a_release_is_written_again_for_its_own_reservation_only() {
+    let mut q = world(Config::default(), StopPolicy::None);
+    let mut w = workload(0, 0, 0, 1000);
+    q.handle(Time::from_seconds(100), Event::WorkloadUpsert(Box::new(w.clone())));
+    settle(&mut q, 100).iter().for_each(|u| u.apply(&mut w.status));
+    let evicted = |mut w: crate::Workload, at: i64| {
+        w.version += 1;
+        w.status.conditions.retain(|c| c.kind != cond::EVICTED);
+        w.status.conditions.push(Condition {
+            kind: cond::EVICTED.into(),
+            status: true,
+            reason: "Preempted".into(),
+            transition: Time::from_seconds(at),
+            ..Condition::default()
+        });
+        w
+    };
+    w = evicted(w, 105);
+    q.handle(Time::from_seconds(106), Event::WorkloadUpsert(Box::new(w.clone())));
+    q.handle(Time::from_seconds(106), Event::WorkloadStopped(w.key.clone()));
+    let release = updates(&mut q, 106);
+    assert!(release.iter().any(releases), "{release:?}");
+    answered(&mut q, 106, &release, true);
+    let reserved = w.status.conditions.iter_mut().find(|c| c.kind == cond::QUOTA_RESERVED);
+    reserved.expect("quota").transition = Time::from_seconds(107);
+    w = evicted(w, 107);
+    q.handle(Time::from_seconds(107), Event::WorkloadUpsert(Box::new(w.clone())));
+    let after = updates(&mut q, 108);
+    assert!(!after.iter().any(releases), "{after:?}");
+    q.handle(Time::from_seconds(109), Event::WorkloadStopped(w.key));
+    assert!(updates(&mut q, 109).iter().any(releases));
+}
+
 #[test]
 fn a_gate_and_another_reason_to_wait_do_not_replace_each_other() {
     let mut q = world(Config::default(), StopPolicy::Hold);
@@ -296,7 +332,7 @@ fn checks_that_were_not_reset_are_reset_after_the_stop() {
     let id = q.workloads.find(&w.key).expect("the workload");
     let failed =
         crate::WorkloadUpdate { admission_checks: Some(Vec::new()), ..crate::WorkloadUpdate::default() };
-    q.wl_mut(id).expect("the workload").failures.remember(&failed);
+    q.wl_mut(id).expect("the workload").failures.remember(&failed, &w.status);
     assert!(!q.reset_checks_again(id, Time::from_seconds(106)), "it still holds quota");
     q.handle(Time::from_seconds(107), Event::WorkloadStopped(w.key.clone()));
     let after = settle(&mut q, 107);

@@ -136,8 +136,9 @@ fn devices(scenario: &mut Scenario, rng: &mut Rng) {
     scenario.settings.devices = true;
     let nodes = scenario.plan.nodes.len();
     // Enough for any pod, with a device for each shared claim that no pod uses any more: on each node that an extender may
-    // leave a pod, and on the first one otherwise. For all pods of a job where it has to be ready as a whole.
-    let enough = 2 * MOST_DEVICES * if scenario.settings.pods_ready > 0 { PODS } else { 1 } + 2;
+    // leave a pod, and on the first one otherwise. For all pods of a job where it gets nodes or has to be ready as a whole.
+    let whole = scenario.settings.pods_ready > 0 || scenario.settings.joint;
+    let enough = 2 * MOST_DEVICES * if whole { PODS } else { 1 } + 2;
     let extended = scenario.settings.extender.is_some();
     let some = |rng: &mut Rng| if rng.chance(500) { enough } else { 1 + rng.below(4) as u8 };
     let devices = (0..nodes).map(|n| if n == 0 || extended { enough } else { some(rng) });
