@@ -297,8 +297,9 @@ impl Checkers {
         if waits { Ok(()) } else { wrong(&name.1, says, "there is none to wait for") }
     }
 
-    /// Whether quota that is said to be used is: not where heads wait for those before them, not for slices, which need the
-    /// difference only, and not where another workload asks for the same: of such only one is told when the reason changes.
+    /// Whether quota that is said to be used is: not where heads wait for those before them, not behind a head that loses its
+    /// quota in each cycle to what another ClusterQueue's head reserves, not for slices, which need the difference only, and
+    /// not where another workload asks for the same: of such only one is told when the reason changes.
     fn quota_explained(
         &self,
         name: &Name,
@@ -319,7 +320,10 @@ impl Checkers {
         };
         let mut others = api.all(Kind::Workload).filter(|w| name_of(w) != *name);
         let twin = others.any(|w| {
-            denied(w, "QuotaReserved").is_some() && queue_of(w) == queue && asks(w) == asks(workload)
+            denied(w, "QuotaReserved").is_some_and(|why| {
+                let first = text(why, &["message"]).starts_with("Workload no longer fits");
+                queue_of(w) == queue && (first || asks(w) == asks(workload))
+            })
         });
         if sliced || strict || twin || self.blocks || !self.quotas.windows.is_empty() {
             return Ok(());

@@ -55,6 +55,9 @@ impl Cluster {
         active.sort_by_key(|p| text(p, &["spec", "nodeName"]).is_empty());
         let wanted = if suspended { 0 } else { parallelism.min(completions - succeeded).max(0) };
         let mut present_now = active.len() as i64;
+        // Those deleted now count as well (`pkg/controller/job/job_controller.go`, `manageJob`).
+        let terminating =
+            pods.iter().filter(|p| terminates(p)).count() as i64 + (present_now - wanted).max(0);
         while present_now > wanted {
             if let Some(pod) = active.pop() {
                 let (kind, name, uid, now) = (Kind::Pod, name_of(pod), uid(pod).to_owned(), network.now());
@@ -71,7 +74,7 @@ impl Cluster {
         let mut status =
             json!({"active": present_now, "succeeded": succeeded, "failed": count("Failed"), "ready": ready});
         if self.terminating {
-            status["terminating"] = json!(pods.iter().filter(|p| terminates(p)).count());
+            status["terminating"] = json!(terminating);
         }
         if !suspended && !job["status"]["startTime"].is_string() {
             status["startTime"] = stamp(network.now());
