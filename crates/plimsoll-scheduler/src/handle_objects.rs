@@ -109,7 +109,7 @@ impl Scheduler {
                 self.changed(&ClusterEvent { resource: EventResource::PodGroup, actions, payload });
             }
             ClusterObject::VolumeAttachment(raw) => {
-                let pair = put(&mut self.cluster.objects.attachments, raw.name.clone(), raw.clone());
+                let pair = self.cluster.objects.attachments.put(raw);
                 self.object_changed(EventResource::VolumeAttachment, pair, ObjectChange::Attachment);
             }
         }

@@ -19,6 +19,7 @@ impl Cluster {
         let mut on_node: Map<NodeId, usize> = Map::default();
         let mut scalars: Map<(NodeId, Sym), i64> = Map::default();
         let mut ports = 0;
+        let mut claims: Map<NodeId, u32> = Map::default();
         for (id, pod) in self.pods.iter() {
             let Some(node) = pod.node else { continue };
             let n = node.index();
@@ -34,12 +35,16 @@ impl Cluster {
             for (name, amount) in &r.scalars {
                 *scalars.entry((node, *name)).or_default() += amount;
             }
+            for _ in self.shapes.get(pod.shape).spec.source.volumes.iter().filter(|v| v.source.is_claim()) {
+                *claims.entry(node).or_default() += 1;
+            }
             ports += self.shapes.get(pod.shape).spec.ports.len();
         }
         assert!(columns == self.columns, "node columns equal a recount");
         let mut listed_ports = 0;
         for (id, node) in self.nodes.iter() {
             assert_eq!(node.pods.len(), on_node.get(&id).copied().unwrap_or(0), "pods per node");
+            assert_eq!(node.claims, claims.get(&id).copied().unwrap_or(0), "volumes that are claims");
             listed_ports += node.ports.len();
             for s in &node.scalars {
                 assert_eq!(s.used, scalars.get(&(id, s.name)).copied().unwrap_or(0), "scalar resources");
@@ -50,6 +55,7 @@ impl Cluster {
         let nominees: BTreeSet<PodId> =
             self.pods.iter().filter(|(_, p)| p.nominated.is_some()).map(|(id, _)| id).collect();
         assert_eq!(nominees, self.nominees, "nominated pods");
+        self.objects.attachments.check();
         self.check_groups();
         self.check_strings();
     }

@@ -2,6 +2,7 @@
 
 mod alone;
 pub mod amounts;
+pub mod attachments;
 mod changes;
 mod check;
 pub mod devices;
@@ -354,6 +355,9 @@ impl Cluster {
         }
         if !spec.anti_affinity.required.is_empty() {
             row.with_anti_affinity = row.with_anti_affinity.wrapping_add_signed(sign);
+        }
+        for _ in spec.source.volumes.iter().filter(|v| v.source.is_claim()) {
+            row.claims = row.claims.wrapping_add_signed(sign);
         }
         if !self.groups.is_empty() {
             self.count_member(id, sign);

@@ -119,6 +119,8 @@ pub struct Node {
     pub with_affinity: u32,
     /// How many of the pods have required anti-affinity terms.
     pub with_anti_affinity: u32,
+    /// How many volumes of the pods are claims.
+    pub claims: u32,
     /// Pods nominated to the node, by uid order of nomination.
     pub nominated: Vec<PodId>,
 }
@@ -134,6 +136,7 @@ impl Node {
             scalars: SmallVec::new(),
             with_affinity: 0,
             with_anti_affinity: 0,
+            claims: 0,
             nominated: Vec::new(),
         }
     }
@@ -149,6 +152,7 @@ impl Node {
             scalars,
             with_affinity: _,
             with_anti_affinity: _,
+            claims: _,
             nominated: _,
         } = self;
         marks.mark(*name);

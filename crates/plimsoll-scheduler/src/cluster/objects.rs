@@ -140,8 +140,8 @@ pub struct Objects {
     pub capacities: BTreeMap<(String, String), Arc<Capacity>>,
     /// Devices, classes of devices and claims for devices.
     pub devices: super::devices::Devices,
-    /// Attachments by name.
-    pub attachments: BTreeMap<String, Arc<model::VolumeAttachment>>,
+    /// Attachments of volumes to nodes.
+    pub attachments: super::attachments::Attachments,
 }
 
 /// What a placement on its way has in mind for a claim.

@@ -46,7 +46,8 @@ impl VolumeBinding {
 /// The pod's claims.
 #[derive(Debug)]
 struct State {
-    bound: Vec<Arc<Claim>>,
+    /// The volumes of bound claims, as far as they are there.
+    bound: Vec<Option<Arc<Volume>>>,
     /// Unbound claims whose class waits for a pod.
     waiting: Vec<Arc<Claim>>,
 }
@@ -192,8 +193,8 @@ impl State {
     /// What is to be done on a node, or why it can't be (upstream `FindPodVolumes`).
     fn plan(&self, cluster: &Cluster, node: NodeId) -> Result<Plan, Status> {
         let mut reasons: SmallVec<[Reason; 1]> = SmallVec::new();
-        for claim in &self.bound {
-            match cluster.objects.volumes.get(&claim.raw.volume_name) {
+        for volume in &self.bound {
+            match volume {
                 None => {
                     reasons.push(Reason::Text(VOLUME_GONE));
                     break;
@@ -295,7 +296,7 @@ impl Plugin for VolumeBinding {
         for claim in claims {
             let c = &claim.raw;
             if !c.volume_name.is_empty() && c.bind_completed {
-                state.bound.push(claim);
+                state.bound.push(cluster.objects.volumes.get(&c.volume_name).cloned());
                 continue;
             }
             match waits_for_consumer(cluster, c) {

@@ -1,5 +1,8 @@
 //! NodeVolumeLimits: how many CSI volumes a node can attach (upstream `plugins/nodevolumelimits/csi.go`).
 
+#[cfg(test)]
+mod tests;
+
 use super::volumes::{claim_change, claim_name, find, is_for, is_own_claim, to_come, uses_volumes};
 use crate::cluster::objects::{Claim, ObjectChange};
 use crate::cluster::{Cluster, NodeId, PodId};
@@ -10,7 +13,7 @@ use crate::framework::{
 use plimsoll_state::cast::signed;
 use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::intern::Sym;
-use plimsoll_state::model::VolumeSource;
+use plimsoll_state::model::{CsiNode, VolumeSource};
 use std::collections::BTreeMap;
 
 const REASON: &str = "node(s) exceed max volume count";
@@ -21,7 +24,10 @@ pub(crate) struct VolumeLimits;
 
 #[derive(Debug)]
 struct State {
-    pod: PodId,
+    /// The volumes of the pod, or why it fits nowhere.
+    new: Result<Attached, Status>,
+    /// How many those are, by driver.
+    wanted: BTreeMap<String, i64>,
 }
 
 /// Driver by volume, a volume being named by driver and handle.
@@ -88,7 +94,7 @@ fn may_attach(volumes: &[plimsoll_state::model::Volume]) -> bool {
 }
 
 fn uses_claims(volumes: &[plimsoll_state::model::Volume]) -> bool {
-    volumes.iter().any(|v| matches!(v.source, VolumeSource::Claim { .. } | VolumeSource::Ephemeral(_)))
+    volumes.iter().any(|v| v.source.is_claim())
 }
 
 /// How the plugin is registered.
@@ -104,12 +110,17 @@ impl Plugin for VolumeLimits {
         !uses_volumes(&pod.shape)
     }
 
-    fn pre_filter(&self, _cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
-        if uses_claims(&pod.shape.spec.source.volumes) {
-            PreFilterResult::go(State { pod: pod.id })
-        } else {
-            PreFilterResult::Skip
+    fn pre_filter(&self, cluster: &Cluster, pod: &Incoming, _state: &mut CycleState) -> PreFilterResult {
+        if !uses_claims(&pod.shape.spec.source.volumes) {
+            return PreFilterResult::Skip;
         }
+        let mut new = Attached::new();
+        let new = attachable(cluster, pod.id, true, &mut new).map(|()| new);
+        let mut wanted = BTreeMap::new();
+        for (driver, _) in new.iter().flat_map(BTreeMap::keys) {
+            *wanted.entry(driver.clone()).or_default() += 1;
+        }
+        PreFilterResult::go(State { new, wanted })
     }
 
     fn events_to_register(&self) -> &[ClusterEventWithHint] {
@@ -144,43 +155,57 @@ impl Plugin for VolumeLimits {
     }
 }
 
+impl State {
+    /// Whether a driver reaches its limit even if each volume of the node's pods and each attachment were one of its own.
+    fn may_exceed(&self, cluster: &Cluster, node: NodeId, csi_node: &CsiNode) -> bool {
+        let there = i64::from(cluster.nodes[node].claims)
+            + signed(cluster.objects.attachments.count(cluster.strings.text(cluster.nodes[node].name)));
+        let mut limits = csi_node.drivers.iter().filter_map(|d| Some((self.wanted.get(&d.name)?, d.limit?)));
+        limits.any(|(more, limit)| there + more > limit)
+    }
+}
+
 impl FilterState for State {
     fn filter(&self, cluster: &Cluster, node: NodeId) -> Status {
-        let mut new = Attached::new();
-        if let Err(status) = attachable(cluster, self.pod, true, &mut new) {
-            return status;
-        }
+        let new = match &self.new {
+            Ok(new) => new,
+            Err(status) => return status.clone(),
+        };
         let name = cluster.strings.text(cluster.nodes[node].name);
         let Some(csi_node) = cluster.objects.csi_nodes.get(name).filter(|_| !new.is_empty()) else {
             return Status::success();
         };
-        let limits: BTreeMap<&str, i64> =
-            csi_node.drivers.iter().filter_map(|d| Some((d.name.as_str(), d.limit?))).insert_each();
-        if limits.is_empty() {
-            return Status::success();
+        if !self.may_exceed(cluster, node, csi_node) || fits(cluster, node, new, csi_node) {
+            Status::success()
+        } else {
+            Status::unschedulable(REASON)
         }
-        let mut attached = Attached::new();
-        for other in &cluster.nodes[node].pods {
-            // Claims of other pods that are missing count for nothing.
-            let _ = attachable(cluster, *other, false, &mut attached);
-        }
-        let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
-        for volume in new.keys().filter(|v| !attached.contains_key(*v)) {
-            *wanted.entry(&volume.0).or_default() += 1;
-        }
-        // A new volume that is attached already but used by no pod of the node counts twice, as upstream.
-        for a in cluster.objects.attachments.values().filter(|a| a.node == name && !a.attacher.is_empty()) {
-            let volume = a.volume.as_ref().and_then(|v| cluster.objects.volumes.get(v));
-            if let Some((_, handle)) = volume.and_then(|v| v.raw.csi.as_ref()) {
-                attached.insert((a.attacher.clone(), handle.clone()), ());
-            }
-        }
-        for (driver, more) in wanted {
-            let there = signed(attached.keys().filter(|(d, _)| d == driver).count());
-            if limits.get(driver).is_some_and(|limit| there + more > *limit) {
-                return Status::unschedulable(REASON);
-            }
-        }
-        Status::success()
     }
+}
+
+/// Whether a node can attach these volumes as well.
+fn fits(cluster: &Cluster, node: NodeId, new: &Attached, csi_node: &CsiNode) -> bool {
+    let limits: BTreeMap<&str, i64> =
+        csi_node.drivers.iter().filter_map(|d| Some((d.name.as_str(), d.limit?))).insert_each();
+    let mut attached = Attached::new();
+    for other in &cluster.nodes[node].pods {
+        // Claims of other pods that are missing count for nothing.
+        let _ = attachable(cluster, *other, false, &mut attached);
+    }
+    let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
+    for volume in new.keys().filter(|v| !attached.contains_key(*v)) {
+        *wanted.entry(&volume.0).or_default() += 1;
+    }
+    // A new volume that is attached already but used by no pod of the node counts twice, as upstream.
+    let name = cluster.strings.text(cluster.nodes[node].name);
+    for a in cluster.objects.attachments.on(name).filter(|a| !a.attacher.is_empty()) {
+        let volume = a.volume.as_ref().and_then(|v| cluster.objects.volumes.get(v));
+        if let Some((_, handle)) = volume.and_then(|v| v.raw.csi.as_ref()) {
+            attached.insert((a.attacher.clone(), handle.clone()), ());
+        }
+    }
+    wanted.into_iter().all(|(driver, more)| {
+        let there = signed(attached.keys().filter(|(d, _)| d == driver).count());
+        limits.get(driver).is_none_or(|limit| there + more <= *limit)
+    })
 }

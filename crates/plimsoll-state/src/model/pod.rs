@@ -176,6 +176,14 @@ pub struct VolumeClaimTemplate {
     pub selector: Option<LabelSelector>,
 }
 
+impl VolumeSource {
+    /// Whether it is a PersistentVolumeClaim, or one is made for it.
+    #[must_use]
+    pub const fn is_claim(&self) -> bool {
+        matches!(self, Self::Claim { .. } | Self::Ephemeral(_))
+    }
+}
+
 /// Where a volume comes from; only sources that decide something are kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VolumeSource {
