@@ -24,6 +24,8 @@ pub const ELASTIC_GATE: &str = "kueue.x-k8s.io/elastic-job";
 pub const SLICE: &str = "kueue.x-k8s.io/workload-slice-name";
 /// Scheduling gate of pods that wait for their topology domain.
 pub const TOPOLOGY_GATE: &str = "kueue.x-k8s.io/topology";
+/// Annotation for pods that get places in a topology without asking for a level of it.
+pub const UNCONSTRAINED: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
 /// Label: podset of a pod.
 pub const PODSET: &str = "kueue.x-k8s.io/podset";
 /// Label: ClusterQueue of a pod.

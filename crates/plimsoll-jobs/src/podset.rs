@@ -58,8 +58,16 @@ pub fn infos(workload: &Value, env: Env<'_>) -> Result<Vec<PodSetInfo>, Error> {
     let specs = json::list(workload, &["spec", "podSets"]);
     let mut out = Vec::new();
     for (i, assigned) in json::list(admission, &["podSetAssignments"]).iter().enumerate() {
-        let declared = specs.get(i).and_then(|s| s["count"].as_i64()).unwrap_or(1);
+        let spec = specs.get(i).unwrap_or(&Value::Null);
+        let declared = spec["count"].as_i64().unwrap_or(1);
         let mut info = from_assignment(assigned, declared, env)?;
+        let asks = |how: &str| !spec["topologyRequest"][how].is_null();
+        if assigned["topologyAssignment"].is_object()
+            && !["required", "preferred", "unconstrained"].iter().any(|how| asks(how))
+        {
+            // Its pods count as what the assignment charges, and not as pods beside it.
+            info.annotations.insert(names::UNCONSTRAINED.into(), json!("true"));
+        }
         info.labels.insert(names::PODSET.into(), json!(info.name));
         info.annotations.insert(names::WORKLOAD.into(), json!(json::name(workload)));
         if env.is_elastic(workload) {

@@ -96,6 +96,25 @@ fn key() -> Key {
     Key::job(BATCH_JOB, "ns", "j")
 }
 
+/// Its pods would count beside the places that are charged for them (Kueue `podset.FromAssignment`).
+#[test]
+fn pods_with_places_that_nobody_asked_for_say_so() {
+    let unconstrained = |request: Value| {
+        let mut cache = cache();
+        let mut wl = admitted(&cache);
+        let topology = json!({"levels": ["kubernetes.io/hostname"], "slices": []});
+        wl["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"] = topology;
+        wl["spec"]["podSets"][0]["topologyRequest"] = request;
+        cache.put(Kind::Workload, wl);
+        let writes = run(&cache, &key());
+        let template = body(&writes, 0)["spec"]["template"].clone();
+        template["metadata"]["annotations"]["kueue.x-k8s.io/podset-unconstrained-topology"].clone()
+    };
+    assert_eq!(unconstrained(Value::Null), "true");
+    assert_eq!(unconstrained(json!({"podIndexLabel": "i"})), "true");
+    assert_eq!(unconstrained(json!({"required": "rack"})), Value::Null);
+}
+
 #[test]
 fn a_suspended_job_gets_a_workload() {
     let mut cache = cache();

@@ -158,6 +158,17 @@ mod tests {
         assert!(scheduler.could_help(before, &gang));
     }
 
+    /// PodTopologySpread: without its empty domain, the others may take more.
+    #[test]
+    fn workloads_are_tried_again_when_a_node_is_gone() {
+        let mut e = crate::tests::engine();
+        crate::tests::step(&mut e, 0, vec![crate::tests::node("a", 1)]);
+        e.take_freed();
+        let gone = plimsoll_state::ObjectEvent::NodeDelete("a".into());
+        crate::tests::step(&mut e, 1, vec![crate::testing::Event::Object(gone)]);
+        assert!(e.take_freed());
+    }
+
     proptest! {
         /// What failed fails again as long as nothing that was freed could help.
         #[test]

@@ -77,6 +77,8 @@ impl Scheduler {
 
     fn node_delete(&mut self, name: &str) {
         let Some((id, old)) = self.cluster.remove_node(name) else { return };
+        // An empty domain is gone, which may allow more elsewhere (PodTopologySpread).
+        self.node_freed();
         self.release_overcommitted(id);
         let Some(name) = self.cluster.strings.get(name) else { return };
         let payload = Payload::Node { name, old: Some(old), new: None };

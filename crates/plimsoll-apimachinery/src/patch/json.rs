@@ -11,6 +11,15 @@ use crate::error::ApiError;
 pub const MAX_OPERATIONS: usize = 10_000;
 /// Most bytes that `copy` operations may add.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
+/// Most values that are looked at for how deep those are that operations put somewhere, several times what a body has.
+const MAX_MEASURED: usize = 20_000_000;
+
+/// What the operations of a patch have used up.
+#[derive(Default)]
+struct Spent {
+    copied: usize,
+    measured: usize,
+}
 
 /// Applies a JSON patch.
 ///
@@ -29,9 +38,9 @@ pub fn json(object: &Value, body: &[u8]) -> Result<Value, ApiError> {
         ));
     }
     let mut document = object.clone();
-    let mut copied = 0;
+    let mut spent = Spent::default();
     for operation in &operations {
-        run(&mut document, operation, &mut copied).ok_or_else(unprocessable)?;
+        run(&mut document, operation, &mut spent).ok_or_else(unprocessable)?;
     }
     Ok(document)
 }
@@ -74,12 +83,12 @@ fn operations(patch: Value) -> Result<Vec<Map<String, Value>>, ApiError> {
 }
 
 /// Carries out one operation; `None` when it can't be.
-fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize) -> Option<()> {
+fn run(document: &mut Value, operation: &Map<String, Value>, spent: &mut Spent) -> Option<()> {
     let text = |key: &str| operation.get(key).and_then(Value::as_str);
     let path = text("path")?;
     let value = || operation.get("value").cloned().unwrap_or(Value::Null);
     match text("op")? {
-        "add" => put(document, path, value(), add),
+        "add" => put(document, path, value(), add, spent),
         "remove" => {
             let (place, key) = find(document, path)?;
             take(place, &key).map(drop)
@@ -88,20 +97,20 @@ fn run(document: &mut Value, operation: &Map<String, Value>, copied: &mut usize)
             let value = value();
             (value.is_object() || value.is_array()).then(|| *document = value)
         }
-        "replace" => put(document, path, value(), replace),
+        "replace" => put(document, path, value(), replace, spent),
         "move" => {
             let (place, key) = find(document, text("from")?)?;
             let moved = take(place, &key)?;
-            put(document, path, moved, add)
+            put(document, path, moved, add, spent)
         }
         "copy" => {
             let (place, key) = find(document, text("from")?)?;
             let value = get(place, &key)?.cloned().unwrap_or(Value::Null);
-            *copied += value.to_string().len();
-            if *copied > MAX_COPIED {
+            spent.copied += value.to_string().len();
+            if spent.copied > MAX_COPIED {
                 return None;
             }
-            put(document, path, value, add)
+            put(document, path, value, add, spent)
         }
         "test" if path.is_empty() => (*document == value()).then_some(()),
         "test" => {
@@ -120,19 +129,24 @@ fn put(
     path: &str,
     value: Value,
     put: fn(&mut Value, &str, Value) -> Option<()>,
+    spent: &mut Spent,
 ) -> Option<()> {
-    if path.split('/').skip(1).count() + depth(&value) > crate::decode::depth::limit() {
+    let depth = depth(&value, &mut spent.measured);
+    if spent.measured > MAX_MEASURED
+        || path.split('/').skip(1).count() + depth > crate::decode::depth::limit()
+    {
         return None;
     }
     let (place, key) = find(document, path)?;
     put(place, &key, value)
 }
 
-/// Objects and lists inside one another in a value.
-fn depth(value: &Value) -> usize {
+/// Objects and lists inside one another in a value. Adds how many values those are to `measured`.
+fn depth(value: &Value, measured: &mut usize) -> usize {
+    *measured += 1;
     let deepest = match value {
-        Value::Object(map) => map.values().map(depth).max(),
-        Value::Array(list) => list.iter().map(depth).max(),
+        Value::Object(map) => map.values().map(|v| depth(v, measured)).max(),
+        Value::Array(list) => list.iter().map(|v| depth(v, measured)).max(),
         _ => return 0,
     };
     deepest.unwrap_or(0) + 1

@@ -146,6 +146,21 @@ fn json_patches_stay_shallow() {
     assert!(patch(shallow).is_ok());
 }
 
+/// How deep what is moved is takes time for all that is in it.
+#[test]
+fn json_patches_do_not_move_much_often() {
+    let list: Vec<usize> = (0..3000).collect();
+    let moved = |often: usize| {
+        let moves = (0..often).map(|i| match i % 2 {
+            0 => json!({"op": "move", "from": "/x", "path": "/y"}),
+            _ => json!({"op": "move", "from": "/y", "path": "/x"}),
+        });
+        json::json(&json!({ "x": list }), Value::from_iter(moves).to_string().as_bytes())
+    };
+    assert!(moved(100).is_ok());
+    assert_eq!(moved(9_000).map_err(|e| e.code), Err(422));
+}
+
 /// What the server changes by itself on a write.
 fn settled(mut object: Value) -> Value {
     for field in ["resourceVersion", "generation", "managedFields"] {

@@ -140,7 +140,10 @@ async fn confirmed(w: &Write, record: &Record, answer: Deleted) -> Result<Option
 }
 
 /// UID and resource version asked for, in the words of `rest.BeforeDelete`.
-fn preconditions(w: &Write, old: &Value, options: &DeleteOptions) -> Result<(), ApiError> {
+///
+/// # Errors
+/// 409 where the object has others.
+pub fn preconditions(w: &Write, old: &Value, options: &DeleteOptions) -> Result<(), ApiError> {
     let conflict = |why: String| Err(ApiError::conflict(&w.kind.gvk.group, &w.kind.gvk.kind, &w.name, &why));
     let (uid, version) = (meta::text(old, "uid"), meta::text(old, "resourceVersion"));
     if w.kind.gvk.group.is_empty() && w.kind.plural == "namespaces" {

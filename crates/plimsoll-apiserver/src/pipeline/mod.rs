@@ -22,7 +22,7 @@ use crate::store::{Key, Record};
 
 pub use crate::write::{Admission, Write};
 pub use create::create;
-pub use delete::{Deleted, delete, returns_object};
+pub use delete::{Deleted, delete, preconditions, returns_object};
 pub use meta::ensure_namespace;
 pub(crate) use meta::generate_name;
 pub use update::{Change, Part, check_identity, update};

@@ -209,6 +209,38 @@ async fn a_budget_counts_and_evictions_use_it_up() {
     harness.stop().await;
 }
 
+/// A pod that does not run yet needs no budget, and is marked as well; preconditions are about the pod as it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn evictions_of_pending_pods_say_so_and_keep_to_their_preconditions() {
+    let harness = Harness::new(20.0).await;
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {"hold": "yes"}, "finalizers": ["example.com/keep"]},
+        "spec": {"schedulerName": "none", "containers": [{"name": "c", "image": "i"}]},
+    });
+    harness.create(PODS, &pod).await;
+    let (path, eviction) = (format!("{PODS}/p"), format!("{PODS}/p/eviction"));
+    let version = harness.get(&path).await["metadata"]["resourceVersion"].clone();
+    let with = |preconditions: Value| {
+        let mut body = evict("p");
+        body["deleteOptions"] = json!({ "preconditions": preconditions });
+        body
+    };
+    let (code, answer) = harness.api.send("POST", &eviction, Some(&with(json!({"uid": "another"})))).await;
+    assert_eq!((code, &answer["reason"]), (409, &json!("Conflict")));
+    let pod = harness.get(&path).await;
+    assert_eq!(
+        (condition(&pod, "DisruptionTarget"), &pod["metadata"]["resourceVersion"]),
+        (&Value::Null, &version)
+    );
+    let (code, answer) =
+        harness.api.send("POST", &eviction, Some(&with(json!({"resourceVersion": version})))).await;
+    assert_eq!(code, 201, "{answer}");
+    let pod = harness.get(&path).await;
+    assert_eq!(condition(&pod, "DisruptionTarget")["reason"], "EvictionByEvictionAPI");
+    assert!(pod["metadata"]["deletionTimestamp"].is_string(), "{pod}");
+    harness.stop().await;
+}
+
 fn taints(node: &Value) -> Vec<String> {
     let list = node["spec"]["taints"].as_array().into_iter().flatten();
     let mut all: Vec<_> = list

@@ -105,12 +105,15 @@ fn nodes_of_another_cluster_are_not_reserved_here() {
 fn a_write_that_fails_is_made_again_with_the_nodes() {
     let mut w = world();
     w.node("a", 2);
-    w.late.insert("job-0".to_owned());
-    w.submit("job", 1, 1);
+    w.late.extend(["job-0".to_owned(), "job-1".to_owned()]);
+    // The node has no room for them beside their own places.
+    w.submit("job", 2, 1);
     w.refused_writes = 1;
     ready(&mut w, "job", &[]);
     assert_eq!((w.refused_writes, w.admitted()), (0, vec!["job"]));
-    assert_eq!(nodes(&w, "job"), (true, "NodesReserved".into(), "main: a".into()));
+    assert_eq!(nodes(&w, "job"), (true, "NodesReserved".into(), "main: a*2".into()));
+    w.restart(true);
+    assert_eq!(w.engine.scheduler().map(|s| s.reserved_places().0), Some(2));
 }
 
 /// Without the toleration that a check adds, the place would be lost.

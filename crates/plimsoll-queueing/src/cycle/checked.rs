@@ -44,6 +44,12 @@ impl Queueing {
             let Some(wl) = self.wl(id).filter(runs_here) else { continue };
             let Some(admission) = &wl.obj.status.admission else { continue };
             let (key, pods) = (wl.obj.key.clone(), self.pods_of(wl, admission));
+            let reserved = wl.nodes_reserved();
+            if reserved {
+                // The write that says so failed. Beside its own places it might not fit.
+                nodes.release(&key);
+                self.wl_mut(id).into_iter().for_each(|w| w.set_nodes_reserved(false));
+            }
             let (run, result) = nodes.dry_run(now, &key, &pods);
             let decision = match result {
                 Err(failure) => {

@@ -16,6 +16,8 @@ use crate::{machine, time};
 
 /// Pods that a budget remembers while their deletion is on its way.
 const MAX_DISRUPTED: usize = 2000;
+/// How often a pod that changes meanwhile is read again.
+const ATTEMPTS: u32 = 20;
 
 /// POST to `pods/NAME/eviction`.
 pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Result<Reply, ApiError> {
@@ -28,19 +30,48 @@ pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
     same_dry_run(&eviction, options.dry_run)?;
-    let pod = read(req, kind).await?;
     let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"])?;
     delete.dry_run |= options.dry_run;
     let mut admission = write_of(req, kind, &options, "CreateOptions");
     let admitted = super::admit_part(&mut admission, &mut eviction).await;
     req.warnings.append(&mut admission.warnings);
     admitted?;
-    let needs_budget = needs_budget(&pod);
-    if needs_budget {
-        take_from_budget(req, &pod, delete.dry_run).await?;
+    evict(req, kind, &delete).await?;
+    Ok(Reply::success(201))
+}
+
+/// Takes from the budget and deletes the pod. One that no budget is asked for must be as it was read: it could be ready by now.
+async fn evict(req: &mut Req, kind: &Arc<Kind>, asked: &DeleteOptions) -> Result<(), ApiError> {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let pod = read(req, kind).await?;
+        let asks = needs_budget(&pod);
+        let spared = if asks { take_from_budget(req, &pod, asked.dry_run).await? } else { None };
+        let mut delete = asked.clone();
+        let has_ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let starts = !asks && !has_ended && pod["metadata"]["deletionTimestamp"].is_null();
+        let pinned = asked.resource_version.is_none() && (spared.is_some() || starts);
+        if pinned {
+            delete.resource_version = pod["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+        }
+        match mark_and_delete(req, kind, delete).await {
+            Err(e) if e.code == 409 && pinned => match spared {
+                Some(budget) => return Err(too_many(&still_processed(&budget), 10)),
+                None if attempt < ATTEMPTS => {}
+                None => return Err(e),
+            },
+            other => return other,
+        }
     }
-    if needs_budget && !delete.dry_run {
-        mark_as_target(req, kind).await?;
+}
+
+/// `addConditionAndDeletePod`.
+async fn mark_and_delete(req: &mut Req, kind: &Arc<Kind>, mut delete: DeleteOptions) -> Result<(), ApiError> {
+    if !delete.dry_run {
+        let version = mark_as_target(req, kind, &delete).await?;
+        // Marking it has changed it.
+        delete.resource_version = delete.resource_version.and(version);
     }
     let delete_options = WriteOptions { dry_run: delete.dry_run, ..WriteOptions::default() };
     let mut write = write_of(req, kind, &delete_options, "DeleteOptions");
@@ -49,8 +80,7 @@ pub async fn create(req: &mut Req, kind: &Arc<Kind>, sub: &Subresource) -> Resul
     write.options = delete.to_value();
     let result = pipeline::delete(&mut write, &delete).await;
     req.warnings.append(&mut write.warnings);
-    result?;
-    Ok(Reply::success(201))
+    result.map(|_| ())
 }
 
 /// What the request and its body say about dry runs, where both do (`propagateDryRun`).
@@ -105,9 +135,14 @@ fn too_many(text: &str, retry: u32) -> ApiError {
     e
 }
 
-async fn take_from_budget(req: &Req, pod: &Value, dry_run: bool) -> Result<(), ApiError> {
+fn still_processed(budget: &str) -> String {
+    format!("The disruption budget {budget} is still being processed by the server.")
+}
+
+/// Takes from the budget of a pod. Where it has one that does not count it, because it is not ready: the name of that.
+async fn take_from_budget(req: &Req, pod: &Value, dry_run: bool) -> Result<Option<String>, ApiError> {
     let Some(kind) = req.table.resource("policy", "v1", "poddisruptionbudgets").cloned() else {
-        return Ok(());
+        return Ok(None);
     };
     let budgets = req.server.store().list(&kind.storage, Some(&req.info.namespace));
     let matching: Vec<Value> = budgets
@@ -116,7 +151,7 @@ async fn take_from_budget(req: &Req, pod: &Value, dry_run: bool) -> Result<(), A
         .filter(|b| machine::selects(&b["spec"]["selector"], &pod["metadata"]["labels"]))
         .collect();
     let budget = match matching.as_slice() {
-        [] => return Ok(()),
+        [] => return Ok(None),
         [one] => one,
         _ => {
             return Err(ApiError::new(
@@ -126,15 +161,15 @@ async fn take_from_budget(req: &Req, pod: &Value, dry_run: bool) -> Result<(), A
             ));
         }
     };
+    let name = budget["metadata"]["name"].as_str().unwrap_or("").to_owned();
     if !is_ready(pod) {
         let status = |f: &str| budget["status"][f].as_i64().unwrap_or(0);
         let always = budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow";
         let healthy = status("currentHealthy") >= status("desiredHealthy") && status("desiredHealthy") > 0;
         if always || healthy {
-            return Ok(());
+            return Ok(Some(name));
         }
     }
-    let name = budget["metadata"]["name"].as_str().unwrap_or("").to_owned();
     let options = WriteOptions { dry_run, ..WriteOptions::default() };
     let mut write = write_of(req, &kind, &options, "UpdateOptions");
     "status".clone_into(&mut write.subresource);
@@ -144,7 +179,7 @@ async fn take_from_budget(req: &Req, pod: &Value, dry_run: bool) -> Result<(), A
     // Upstream writes it as a client of its own.
     "kube-apiserver".clone_into(&mut write.manager);
     let change = |budget: &Value| decrement(budget, &victim, &now);
-    pipeline::update(&mut write, Change::Patch(&change)).await.map(|_| ())
+    pipeline::update(&mut write, Change::Patch(&change)).await.map(|_| None)
 }
 
 /// `checkAndDecrement`.
@@ -153,10 +188,7 @@ fn decrement(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
     let int = |v: &Value| v.as_i64().unwrap_or(0);
     let name = budget["metadata"]["name"].as_str().unwrap_or("");
     if int(&status["observedGeneration"]) < int(&budget["metadata"]["generation"]) {
-        return Err(too_many(
-            &format!("The disruption budget {name} is still being processed by the server."),
-            10,
-        ));
+        return Err(too_many(&still_processed(name), 10));
     }
     let allowed = int(&status["disruptionsAllowed"]);
     if allowed < 0 {
@@ -230,12 +262,18 @@ fn set_condition(budget: &mut Value, now: &str) {
     }
 }
 
-/// The condition `DisruptionTarget` says why the pod goes.
-async fn mark_as_target(req: &Req, kind: &Arc<Kind>) -> Result<(), ApiError> {
+/// The condition `DisruptionTarget` says why the pod goes; the version of the pod with it.
+async fn mark_as_target(
+    req: &Req,
+    kind: &Arc<Kind>,
+    delete: &DeleteOptions,
+) -> Result<Option<String>, ApiError> {
     let mut write: Write = write_of(req, kind, &WriteOptions::default(), "UpdateOptions");
+    let asked = write_of(req, kind, &WriteOptions::default(), "DeleteOptions");
     "status".clone_into(&mut write.subresource);
     let now = time::seconds(write.now);
     let change = |mut pod: Value| {
+        pipeline::preconditions(&asked, &pod, delete)?;
         if !pod["status"].is_object() {
             pod["status"] = json!({});
         }
@@ -252,5 +290,8 @@ async fn mark_as_target(req: &Req, kind: &Arc<Kind>) -> Result<(), ApiError> {
         }
         Ok(pod)
     };
-    pipeline::update(&mut write, Change::Internal(&change)).await.map(|_| ())
+    let updated = pipeline::update(&mut write, Change::Internal(&change)).await?;
+    // Nothing is stored where it had the condition.
+    let version = updated.record.map(|r| r.revision.to_string());
+    Ok(version.or_else(|| delete.resource_version.clone()))
 }

@@ -137,7 +137,7 @@ async fn kubelets_run_their_own_pods_alone() {
         ("PATCH", format!("{PODS}/own/status"), status, String::new()),
         ("PATCH", format!("{PODS}/own/status"), json!({"metadata": {"labels": {"a": "b"}}}), "pods \"own\" is forbidden: node \"own\" cannot update labels through pod status".into()),
         ("POST", format!("{PODS}/other/eviction"), eviction("other"), "pods \"other\" is forbidden: node own can only evict pods with spec.nodeName set to itself".into()),
-        ("POST", format!("{PODS}/none/eviction"), eviction("none"), "pods \"none\" not found".into()),
+        ("POST", format!("{PODS}/none/eviction"), eviction("none"), "pod \"none\" not found".into()),
         ("DELETE", format!("{PODS}/other"), Value::Null, "pods \"other\" is forbidden: node \"own\" can only delete pods with spec.nodeName set to itself".into()),
         ("POST", format!("{PODS}/own/eviction"), eviction("own"), String::new()),
     ];
