@@ -202,6 +202,19 @@ fn settle(q: &mut Queueing, second: i64) -> Vec<crate::WorkloadUpdate> {
     all
 }
 
+/// The API shows that a workload was evicted.
+fn evict(w: &mut crate::Workload, reason: &str, at: i64) {
+    w.version += 1;
+    w.status.conditions.retain(|c| c.kind != cond::EVICTED);
+    w.status.conditions.push(Condition {
+        kind: cond::EVICTED.into(),
+        status: true,
+        reason: reason.into(),
+        transition: Time::from_seconds(at),
+        ..Condition::default()
+    });
+}
+
 fn releases(u: &crate::WorkloadUpdate) -> bool {
     u.admission == Some(None)
 }
@@ -235,14 +248,7 @@ fn a_release_that_is_written_again_says_whether_the_workload_is_queued_again() {
         let mut w = workload(0, 0, 0, 1000);
         q.handle(Time::from_seconds(100), Event::WorkloadUpsert(Box::new(w.clone())));
         settle(&mut q, 100).iter().for_each(|u| u.apply(&mut w.status));
-        w.version += 1;
-        w.status.conditions.push(Condition {
-            kind: cond::EVICTED.into(),
-            status: true,
-            reason: "Preempted".into(),
-            transition: Time::from_seconds(105),
-            ..Condition::default()
-        });
+        evict(&mut w, "Preempted", 105);
         let stopped = if ended { Event::WorkloadEnded } else { Event::WorkloadStopped };
         q.handle(Time::from_seconds(106), Event::WorkloadUpsert(Box::new(w.clone())));
         q.handle(Time::from_seconds(106), stopped(w.key.clone()));
@@ -262,19 +268,7 @@ fn a_release_is_written_again_for_its_own_reservation_only() {
     let mut w = workload(0, 0, 0, 1000);
     q.handle(Time::from_seconds(100), Event::WorkloadUpsert(Box::new(w.clone())));
     settle(&mut q, 100).iter().for_each(|u| u.apply(&mut w.status));
-    let evicted = |mut w: crate::Workload, at: i64| {
-        w.version += 1;
-        w.status.conditions.retain(|c| c.kind != cond::EVICTED);
-        w.status.conditions.push(Condition {
-            kind: cond::EVICTED.into(),
-            status: true,
-            reason: "Preempted".into(),
-            transition: Time::from_seconds(at),
-            ..Condition::default()
-        });
-        w
-    };
-    w = evicted(w, 105);
+    evict(&mut w, "Preempted", 105);
     q.handle(Time::from_seconds(106), Event::WorkloadUpsert(Box::new(w.clone())));
     q.handle(Time::from_seconds(106), Event::WorkloadStopped(w.key.clone()));
     let release = updates(&mut q, 106);
@@ -282,7 +276,7 @@ fn a_release_is_written_again_for_its_own_reservation_only() {
     answered(&mut q, 106, &release, true);
     let reserved = w.status.conditions.iter_mut().find(|c| c.kind == cond::QUOTA_RESERVED);
     reserved.expect("quota").transition = Time::from_seconds(107);
-    w = evicted(w, 107);
+    evict(&mut w, "Preempted", 107);
     q.handle(Time::from_seconds(107), Event::WorkloadUpsert(Box::new(w.clone())));
     let after = updates(&mut q, 108);
     assert!(!after.iter().any(releases), "{after:?}");
@@ -311,15 +305,8 @@ fn checks_that_were_not_reset_are_reset_after_the_stop() {
     let mut w = workload(0, 0, 0, 1000);
     q.handle(Time::from_seconds(100), Event::WorkloadUpsert(Box::new(w.clone())));
     settle(&mut q, 100).iter().for_each(|u| u.apply(&mut w.status));
-    w.version += 1;
     w.active = false;
-    w.status.conditions.push(Condition {
-        kind: cond::EVICTED.into(),
-        status: true,
-        reason: "Deactivated".into(),
-        transition: Time::from_seconds(105),
-        ..Condition::default()
-    });
+    evict(&mut w, "Deactivated", 105);
     w.status.admission_checks = vec![AdmissionCheckState {
         name: "check".into(),
         state: CheckState::Ready,
