@@ -40,7 +40,10 @@ mod error;
 mod eval;
 mod library;
 mod limits;
+pub mod pattern;
 mod program;
+mod quantity;
+mod url;
 mod value;
 
 /// The syntax tree of an expression, for checks of a caller's own ([`Program::expression`]).

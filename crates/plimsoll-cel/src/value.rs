@@ -10,6 +10,7 @@ use serde_json::{Number, Value as Json};
 
 use crate::error::{EvalError, Evaluated};
 use crate::library;
+use crate::quantity::Quantity;
 
 /// Words that can't be identifiers in CEL (`k8s.io/apiserver/pkg/cel/escaping.go`, `celReservedSymbols`).
 pub const RESERVED: &[&str] = &[
@@ -104,7 +105,10 @@ pub fn from_formatted(s: &str, format: &str) -> Value {
 /// # Errors
 /// The string is no quantity.
 pub fn quantity(s: &str) -> Evaluated {
-    library::of_string("quantity", s).map_err(|e| EvalError::from(&e))
+    match Quantity::parse(s) {
+        Ok(quantity) => Ok(Value::Opaque(Arc::new(quantity))),
+        Err(why) => EvalError::error(why),
+    }
 }
 
 /// A semantic version (`1.2.3`).

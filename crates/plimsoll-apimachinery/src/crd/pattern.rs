@@ -10,6 +10,8 @@ use regex::Regex;
 const MOST: usize = 512;
 /// Longest pattern that is kept.
 const LONGEST: usize = 1024;
+/// Largest compiled regular expression, in bytes.
+const LARGEST: usize = 10 << 20;
 
 static COMPILED: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
 
@@ -17,12 +19,12 @@ static COMPILED: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::
 ///
 /// # Errors
 /// When it is none, or too large.
-pub(super) fn compiled(pattern: &str) -> Result<Regex, regex::Error> {
+pub(super) fn compiled(pattern: &str) -> Result<Regex, String> {
     let known = || COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(regex) = known().get(pattern) {
         return Ok(regex.clone());
     }
-    let regex = Regex::new(pattern)?;
+    let regex = plimsoll_cel::pattern::compile(pattern, LARGEST)?;
     if pattern.len() <= LONGEST {
         let mut known = known();
         if known.len() >= MOST {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube_cel::cel::Value;
 use kube_cel::cel::common::ast::CallExpr;
 
-use super::{Run, access, operators, regex, types};
+use super::{Run, access, kubernetes, operators, regex, time, types};
 use crate::error::{EvalError, Evaluated};
 use crate::{library, value};
 
@@ -21,7 +21,14 @@ impl<'e> Run<'e, '_> {
         let namespace = target.and_then(library::namespace).filter(|n| !self.is_local(n));
         let mut values = Vec::with_capacity(call.args.len() + 1);
         if let (Some(target), None) = (target, namespace) {
-            values.push(self.eval(target)?);
+            let receiver = self.eval(target)?;
+            // The alternative is evaluated only where it is needed.
+            if let ("or" | "orValue", [_], Some(Some(held))) =
+                (name, call.args.as_slice(), access::optional(&receiver))
+            {
+                return Ok(if name == "or" { receiver } else { held });
+            }
+            values.push(receiver);
         }
         for arg in &call.args {
             values.push(self.eval(arg)?);
@@ -30,6 +37,12 @@ impl<'e> Run<'e, '_> {
         if let (true, [Value::Opaque(receiver), args @ ..]) = (method, values.as_slice())
             && let Some(found) = self.activation.call(receiver.as_ref(), name, args, self.budget)
         {
+            return found;
+        }
+        if let (true, [Value::Opaque(receiver), args @ ..]) = (method, values.as_slice())
+            && let Some(found) = kubernetes::method(receiver.as_ref(), name, args)
+        {
+            self.charge_library(name, &values)?;
             return found;
         }
         match self.own(name, namespace, method, &values)? {
@@ -57,10 +70,30 @@ impl<'e> Run<'e, '_> {
             (None, "matches" | "find" | "findAll", _) => Some(self.regex(name, method, values)?),
             (None, "dyn", [of]) => Some(of.clone()),
             (None, "type", [of]) => Some(types::of(of)),
-            (None, "string" | "bool", [of]) => converted(name, of)?,
+            (
+                None,
+                "string" | "bool",
+                [
+                    Value::Bool(_)
+                    | Value::String(_)
+                    | Value::List(_)
+                    | Value::Map(_)
+                    | Value::Null
+                    | Value::Opaque(_),
+                ],
+            ) => converted(name, &values[0])?,
+            (None, "quantity" | "isQuantity" | "url" | "isURL", [Value::String(text)]) if !method => {
+                self.charge_library(name, values)?;
+                Some(kubernetes::function(name, text)?)
+            }
             (Some("optional"), ..) => made_optional(name, values),
             (None, "hasValue" | "value" | "or" | "orValue", [of, rest @ ..]) => {
                 Some(of_optional(name, of, rest)?)
+            }
+            (None, ..) => {
+                let Some(found) = time::call(name, method, values) else { return Ok(None) };
+                self.charge_library(name, values)?;
+                Some(found?)
             }
             _ => None,
         })

@@ -6,11 +6,13 @@
 
 mod access;
 mod functions;
+mod kubernetes;
 mod macros;
 mod operators;
 mod regex;
 #[cfg(test)]
 mod tests;
+mod time;
 mod types;
 
 use std::collections::HashMap;

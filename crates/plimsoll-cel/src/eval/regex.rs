@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
 use crate::budget::Budget;
 use crate::error::EvalError;
+use crate::pattern;
 
 /// Cost of compiling a regular expression, beside its length.
 const COMPILE_COST: u64 = 10_000;
@@ -31,7 +32,7 @@ pub(super) fn apply<R>(
     KEPT.with_borrow_mut(|kept| {
         if !kept.iter().any(|(p, _)| p == pattern) {
             budget.charge(COMPILE_COST.saturating_add(pattern.len() as u64))?;
-            let built = RegexBuilder::new(pattern).size_limit(MAX_SIZE).build().ok();
+            let built = pattern::compile(pattern, MAX_SIZE).ok();
             kept.truncate(MAX_KEPT - 1);
             kept.push_front((pattern.to_owned(), built));
         }
