@@ -36,6 +36,7 @@ fn status_resets(group: &str, kind: &str, custom: bool) -> &'static [&'static [&
         ("apps", "Deployment") => &[&["f:spec"], &["f:metadata", "f:labels"]],
         ("apiextensions.k8s.io", "CustomResourceDefinition")
         | ("storage.k8s.io", "VolumeAttachment")
+        | ("apiregistration.k8s.io", "APIService")
         | ("resource.k8s.io", "ResourceClaim") => &[&["f:spec"], &["f:metadata"]],
         ("certificates.k8s.io", "CertificateSigningRequest") => &[&["f:spec"], &["f:status", "f:conditions"]],
         ("networking.k8s.io", "NetworkPolicy") => &[],

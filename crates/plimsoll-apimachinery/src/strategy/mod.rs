@@ -322,7 +322,7 @@ fn status_update(kind: &Kind, old: &Obj, new: &mut Obj, now: Timestamp) {
         ("", "Pod") => pod::status(old, new),
         ("", "PersistentVolume") => volume::phase(new, Some(old), now),
         ("", "Node") if !has(object(old, "status"), "config") => drop_field(new, "status", "config"),
-        ("certificates.k8s.io", "CertificateSigningRequest") => request::times(old, new, now),
+        ("certificates.k8s.io", "CertificateSigningRequest") => request::status(old, new, now),
         _ if keeps_metadata(kind) => with_child(new, "metadata", |meta| keep_metadata(meta, old)),
         _ => {}
     }
@@ -338,7 +338,7 @@ fn keeps_metadata(kind: &Kind) -> bool {
             | ("certificates.k8s.io", "PodCertificateRequest")
             | ("admissionregistration.k8s.io", _)
             | ("flowcontrol.apiserver.k8s.io" | "storagemigration.k8s.io" | "internal.apiserver.k8s.io", _)
-            | ("resource.k8s.io", _)
+            | ("apiregistration.k8s.io" | "resource.k8s.io", _)
             | ("scheduling.k8s.io", "PodGroup")
     )
 }

@@ -18,6 +18,22 @@ pub(super) fn approval(old: &Obj, new: &mut Obj, now: Timestamp) {
     times(old, new, now);
 }
 
+/// A status has the decisions that were there; one more or less is refused later.
+pub(super) fn status(old: &Obj, new: &mut Obj, now: Timestamp) {
+    let before = list(object(old, "status"), "conditions");
+    with_child(new, "status", |status| {
+        let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) else { return };
+        for kind in ["Approved", "Denied"] {
+            let there: Vec<&Value> = before.iter().filter(|c| c["type"] == kind).collect();
+            let mut given: Vec<&mut Value> = conditions.iter_mut().filter(|c| c["type"] == kind).collect();
+            if there.len() == given.len() {
+                given.iter_mut().zip(there).for_each(|(new, old)| new.clone_from(old));
+            }
+        }
+    });
+    times(old, new, now);
+}
+
 /// Times of conditions that the client left out; a condition that stays has the time that it had.
 pub(super) fn times(old: &Obj, new: &mut Obj, now: Timestamp) {
     let before = list(object(old, "status"), "conditions");

@@ -7,6 +7,7 @@ pub(crate) mod address;
 mod apps;
 mod autoscaling;
 mod batch;
+mod certificates;
 mod checks;
 mod claim;
 mod client;
@@ -128,6 +129,9 @@ pub fn validate_update(kind: &Kind, subresource: &str, old: &Value, new: &Value)
         }
         "ephemeralcontainers" if key == ("", "Pod") => pod::ephemeral_containers(old, new, &mut errors),
         "resize" if key == ("", "Pod") => pod::resize(old, new, &mut errors),
+        "approval" if key == ("certificates.k8s.io", "CertificateSigningRequest") => {
+            certificates::approval(old, new, &mut errors);
+        }
         "finalize" if key == ("", "Namespace") => core::namespace_finalizers(new, &mut errors),
         _ => {}
     }
@@ -298,6 +302,7 @@ fn compare_of(kind: &Kind) -> Option<Compare> {
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::autoscaler_update,
         ("networking.k8s.io", "NetworkPolicy") => network_policy::network_policy_update,
         ("networking.k8s.io", "IngressClass") => networking::ingress_class_update,
+        ("certificates.k8s.io", "CertificateSigningRequest") => certificates::update,
         _ => return None,
     })
 }
@@ -321,6 +326,7 @@ fn status_of(kind: &Kind) -> Option<Compare> {
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::autoscaler_status,
         ("networking.k8s.io", "Ingress") => networking::ingress_status,
         ("resource.k8s.io", "ResourceClaim") => resource::claim_status,
+        ("certificates.k8s.io", "CertificateSigningRequest") => certificates::status,
         _ => return None,
     })
 }

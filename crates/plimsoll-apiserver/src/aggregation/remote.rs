@@ -130,10 +130,9 @@ pub(super) fn own_request(path: &str) -> Result<Request<Full<Bytes>>, Unreachabl
 }
 
 /// Names a user to the server behind (`k8s.io/client-go/transport`, `NewAuthProxyRoundTripper`), instead of what the client
-/// said of itself.
+/// said of itself. Impersonation is done with: the server behind would ask for the right to it again.
 pub(crate) fn name_user(headers: &mut HeaderMap, user: &User) {
-    let own: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with("x-remote-")).cloned().collect();
+    let own: Vec<HeaderName> = headers.keys().filter(|name| is_about_user(name.as_str())).cloned().collect();
     for name in own {
         headers.remove(name);
     }
@@ -154,6 +153,10 @@ pub(crate) fn name_user(headers: &mut HeaderMap, user: &User) {
         let name = format!("x-remote-extra-{}", escaped(key));
         values.iter().for_each(|value| add(&name, value));
     }
+}
+
+fn is_about_user(header: &str) -> bool {
+    header.starts_with("x-remote-") || header.starts_with("impersonate-")
 }
 
 /// A key as a part of a header's name (`headerKeyEscape`): in lower case, with what no header may have escaped.
@@ -245,7 +248,9 @@ mod tests {
     #[test]
     fn a_client_can_t_name_itself() {
         let mut headers = HeaderMap::new();
-        for name in ["x-remote-user", "x-remote-group", "x-remote-extra-a", "authorization", "accept"] {
+        let own =
+            ["x-remote-user", "x-remote-group", "x-remote-extra-a", "impersonate-user", "authorization"];
+        for name in own.into_iter().chain(["accept"]) {
             headers.insert(name, HeaderValue::from_static("mine"));
         }
         let mut user = User::new("alice", &["team"]);
@@ -254,7 +259,7 @@ mod tests {
         let all = |name: &str| {
             headers.get_all(name).iter().map(|v| v.to_str().unwrap()).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(all("x-remote-user"), "alice");
+        assert_eq!((all("x-remote-user"), all("impersonate-user")), ("alice".into(), String::new()));
         assert_eq!(all("x-remote-group"), "team system:authenticated");
         assert_eq!(all("x-remote-extra-example.org%2fkey"), "v");
         assert_eq!(

@@ -130,10 +130,13 @@ impl AuthConfig {
     pub fn authenticate(
         &self,
         headers: &HeaderMap,
-        peer: Option<&PeerCertificate>,
+        (peer, now): (Option<&PeerCertificate>, jiff::Timestamp),
         issued: impl Fn(&str) -> Option<User>,
     ) -> Result<User, ApiError> {
         if let Some(peer) = peer.filter(|p| !p.common_name.is_empty()) {
+            if !(peer.valid.0..=peer.valid.1).contains(&now.as_second()) {
+                return Err(unauthorized());
+            }
             let groups: Vec<&str> = peer.organizations.iter().map(String::as_str).collect();
             let mut user = User::new(&peer.common_name, &groups);
             user.uid.clone_from(&peer.uid);
@@ -223,16 +226,38 @@ mod tests {
         let mut config =
             AuthConfig { tokens: vec![("secret".into(), User::admin())], ..AuthConfig::default() };
         let mut headers = HeaderMap::new();
-        assert_eq!(config.authenticate(&headers, None, |_| None).unwrap(), User::anonymous());
+        let ask = |config: &AuthConfig, headers: &HeaderMap| {
+            let nobody = (None, jiff::Timestamp::UNIX_EPOCH);
+            config.authenticate(headers, nobody, |_| None).map_err(|e| e.code)
+        };
+        assert_eq!(ask(&config, &headers), Ok(User::anonymous()));
         config.mode = Mode::AlwaysAllow;
-        assert_eq!(config.authenticate(&headers, None, |_| None).unwrap_err().code, 401);
+        assert_eq!(ask(&config, &headers), Err(401));
         config = AuthConfig { anonymous: false, mode: Mode::Rbac, ..config };
-        assert_eq!(config.authenticate(&headers, None, |_| None).unwrap_err().code, 401);
+        assert_eq!(ask(&config, &headers), Err(401));
         headers.insert("authorization", "Basic c2VjcmV0".parse().unwrap());
-        assert_eq!(config.authenticate(&headers, None, |_| None).unwrap_err().code, 401);
+        assert_eq!(ask(&config, &headers), Err(401));
         headers.insert("authorization", "Bearer wrong".parse().unwrap());
-        assert_eq!(config.authenticate(&headers, None, |_| None).unwrap_err().code, 401);
+        assert_eq!(ask(&config, &headers), Err(401));
         headers.insert("authorization", "Bearer secret".parse().unwrap());
-        assert_eq!(config.authenticate(&headers, None, |_| None).unwrap(), User::admin());
+        assert_eq!(ask(&config, &headers), Ok(User::admin()));
+    }
+
+    /// A connection lasts longer, and a session can be resumed.
+    #[test]
+    fn a_certificate_is_good_for_its_time() {
+        let config = AuthConfig::default();
+        let peer = PeerCertificate {
+            common_name: "ann".into(),
+            organizations: Vec::new(),
+            uid: String::new(),
+            fingerprint: String::new(),
+            valid: (100, 200),
+        };
+        for (second, want) in [(99, Err(401)), (100, Ok("ann")), (200, Ok("ann")), (201, Err(401))] {
+            let at = jiff::Timestamp::from_second(second).unwrap();
+            let user = config.authenticate(&HeaderMap::new(), (Some(&peer), at), |_| None);
+            assert_eq!(user.as_ref().map(|u| u.name.as_str()).map_err(|e| e.code), want, "{second}");
+        }
     }
 }

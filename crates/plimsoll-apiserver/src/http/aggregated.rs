@@ -77,6 +77,10 @@ async fn proxy(req: &Req, remote: &Remote) -> Result<Reply, ApiError> {
                        APIServices: connect to that server itself";
         return Err(ApiError::new(501, "NotImplemented", message));
     }
+    // Authorization has looked at a name with a slash, and the server behind would find two names.
+    if has_hidden_slash(req.uri.path()) {
+        return Err(ApiError::new(404, "NotFound", "the server could not find the requested resource"));
+    }
     let path = req.uri.path_and_query().map_or("/", |p| p.as_str());
     let mut request = Request::builder()
         .method(req.method.clone())
@@ -92,6 +96,10 @@ async fn proxy(req: &Req, remote: &Remote) -> Result<Reply, ApiError> {
             Err(ApiError::new(503, "ServiceUnavailable", message))
         }
     }
+}
+
+fn has_hidden_slash(path: &str) -> bool {
+    path.as_bytes().windows(3).any(|w| w.eq_ignore_ascii_case(b"%2f"))
 }
 
 fn reply(response: Response<Incoming>, endless: bool) -> Reply {

@@ -283,7 +283,7 @@ fn identify(
 ) -> Result<User, ApiError> {
     match identity {
         Some(user) => Ok(user.clone()),
-        None => server.auth().authenticate(headers, peer, |t| {
+        None => server.auth().authenticate(headers, (peer, jiff::Timestamp::now()), |t| {
             server.user_of_token(t, &[ISSUER.to_owned()]).ok().map(|(user, _)| user)
         }),
     }

@@ -31,6 +31,11 @@ impl<'a> Fields<'a> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, json)| json.as_ref())
     }
 
+    /// Takes a field out.
+    pub fn remove(&mut self, name: &str) {
+        self.0.retain(|(known, _)| known != name);
+    }
+
     /// Puts JSON in the place of a field, or a new one where its name belongs among sorted ones.
     pub fn set(&mut self, name: &str, json: String) {
         match self.0.iter_mut().find(|(key, _)| key == name) {

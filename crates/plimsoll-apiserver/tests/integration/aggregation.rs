@@ -116,6 +116,15 @@ async fn another_server_answers_for_its_group() {
         json!({"method": "POST", "path": format!("{boats}?x=%2F"), "host": ["remote.default.svc"], "users": ["admin"],
                "groups": ["system:masters", "system:authenticated"], "authorization": [], "body": "{\"a\":1}"})
     );
+    // Nor of two names in one, which it would take for a subresource.
+    assert_eq!(front.get(&format!("{boats}/x%2Fengine")).await.0, 404);
+    // Its status tells nothing of who owns it.
+    let forged = json!({"metadata": {"labels": {"a": "b"}, "finalizers": ["x.io/y"]}});
+    let (status, kept) = api.send("PATCH", &format!("{SERVICES}/{NAME}/status"), Some(&forged)).await;
+    assert_eq!(
+        (status, &kept["metadata"]["finalizers"], &kept["metadata"]["labels"]["a"]),
+        (200, &Value::Null, &Value::Null)
+    );
     // It is not asked what its users may not do.
     let (status, refused) = api.as_user("alice").send("GET", boats, None).await;
     assert_eq!((status, &refused["reason"]), (403, &json!("Forbidden")));

@@ -144,3 +144,53 @@ async fn requests_for_certificates_say_who_made_them() {
     );
     assert!(now["status"]["certificate"].is_null(), "only conditions are approved");
 }
+
+/// Who signs neither approves, nor takes a denial back, nor signs again.
+#[tokio::test]
+async fn those_who_sign_certificates_do_not_decide_on_them() {
+    const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let api = Api::new(ServerConfig::default()).await;
+    let may = [
+        rule(&["certificates.k8s.io"], &["certificatesigningrequests/status"], &["update", "get"]),
+        rule(&["certificates.k8s.io"], &["signers"], &["sign"]),
+    ];
+    assert_eq!(created(&api, "clusterroles", &role("ClusterRole", "signer", &may)).await.0, 201);
+    let bound = binding("ClusterRoleBinding", "sam", ("ClusterRole", "signer"), "sam");
+    assert_eq!(created(&api, "clusterrolebindings", &bound).await.0, 201);
+    let sam = api.as_user("sam");
+    let request = |name: &str| {
+        json!({
+            "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name},
+            "spec": {"request": "LS0tLS1CRUdJTg==", "signerName": "example.com/signer", "usages": ["client auth"]},
+        })
+    };
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": "R", "message": "m"});
+    let put = async |who: &Api, name: &str, part: &str, status: Value| {
+        let (_, mut object) = api.send("GET", &format!("{REQUESTS}/{name}"), None).await;
+        object["status"] = status;
+        who.send("PUT", &format!("{REQUESTS}/{name}/{part}"), Some(&object)).await
+    };
+    for name in ["fresh", "denied", "signed"] {
+        assert_eq!(api.send("POST", REQUESTS, Some(&request(name))).await.0, 201);
+    }
+    let message = |answer: &Value| answer["message"].as_str().unwrap_or_default().to_owned();
+    let (code, answer) = put(&sam, "fresh", "status", json!({"conditions": [condition("Approved")]})).await;
+    assert_eq!(code, 422);
+    assert!(message(&answer).contains("updates may not add a condition of type \"Approved\""), "{answer}");
+    assert_eq!(put(&api, "denied", "approval", json!({"conditions": [condition("Denied")]})).await.0, 200);
+    for (who, part) in [(&sam, "status"), (&api, "approval")] {
+        let (code, answer) = put(who, "denied", part, json!({})).await;
+        assert_eq!(code, 422);
+        assert!(
+            message(&answer).contains("updates may not remove a condition of type \"Denied\""),
+            "{answer}"
+        );
+    }
+    let both = json!({"conditions": [condition("Denied"), condition("Approved")]});
+    assert_eq!(put(&api, "denied", "approval", both).await.0, 422);
+    let (code, answer) = put(&sam, "signed", "status", json!({"certificate": "YQ=="})).await;
+    assert_eq!(code, 200, "{answer}");
+    let (code, answer) = put(&sam, "signed", "status", json!({"certificate": "Yg=="})).await;
+    assert_eq!(code, 422);
+    assert!(message(&answer).contains("updates may not modify existing certificate content"), "{answer}");
+}

@@ -40,10 +40,12 @@ fn node(name: &str, labels: &Value) -> Value {
 async fn pods_say_where_their_node_is() {
     let place =
         json!({"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r", "rack": "1"});
+    let mut forged = pod("bound", &json!({}));
+    forged["metadata"]["labels"] = json!({"topology.kubernetes.io/zone": "forged"});
     let api = server(&[
         ("/api/v1/nodes", node("placed", &place)),
         ("/api/v1/nodes", node("bare", &json!({}))),
-        (PODS, pod("bound", &json!({}))),
+        (PODS, forged),
     ])
     .await;
     let binding = json!({

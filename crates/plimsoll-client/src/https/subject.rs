@@ -16,6 +16,8 @@ pub struct PeerCertificate {
     pub uid: String,
     /// SHA-256 of the certificate, in lower-case hexadecimal.
     pub fingerprint: String,
+    /// The first and the last second in which it is valid, since 1970: connections last longer than that, and are resumed.
+    pub valid: (i64, i64),
 }
 
 /// UID of a user in a subject (apiserver's `asn1util.X509UID`).
@@ -49,7 +51,9 @@ pub fn peer(certificate: &CertificateDer<'_>) -> Result<PeerCertificate, String>
         _ => return Err(format!("expected 1 UID, but found multiple: [{}]", uids.join(" "))),
     };
     let fingerprint = Sha256::digest(certificate).iter().map(|b| format!("{b:02x}")).collect();
-    Ok(PeerCertificate { common_name, organizations, uid, fingerprint })
+    let validity = parsed.validity();
+    let valid = (validity.not_before.timestamp(), validity.not_after.timestamp());
+    Ok(PeerCertificate { common_name, organizations, uid, fingerprint, valid })
 }
 
 /// A string of a name in any of the encodings that Go reads (`parseASN1String` of `crypto/x509/parser.go`).

@@ -117,8 +117,12 @@ fn assign(pods: &Kind, mut pod: Value, binding: &Value, now: jiff::Timestamp) ->
         return refuse(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
     pod["spec"]["nodeName"] = binding["target"]["name"].clone();
-    copy(&mut pod, "annotations", &meta["annotations"], true);
-    copy(&mut pod, "labels", &meta["labels"], false);
+    copy(&mut pod, "annotations", &meta["annotations"]);
+    copy(&mut pod, "labels", &meta["labels"]);
+    // It is on a node: what it was nominated to tells nobody anything (`ClearingNominatedNodeNameAfterBinding`).
+    if let Some(status) = pod["status"].as_object_mut() {
+        status.remove("nominatedNodeName");
+    }
     set_scheduled(&mut pod, now);
     Ok(pod)
 }
@@ -149,15 +153,16 @@ fn assign_quickly(record: &Record, binding: &Value, now: jiff::Timestamp) -> Opt
     };
     schedule(conditions.as_array_mut()?, now);
     status.set("conditions", json(&conditions)?);
+    status.remove("nominatedNodeName");
     let mut labels = record.labels.clone();
     let mut copied = false;
-    for (field, overwrite) in [("annotations", true), ("labels", false)] {
+    for field in ["annotations", "labels"] {
         let Some(from) = meta[field].as_object().filter(|m| !m.is_empty()) else { continue };
         let mut map = match metadata.get(field) {
             Some(json) => serde_json::from_str(json).ok()?,
             None => Map::new(),
         };
-        merge(&mut map, from, overwrite);
+        merge(&mut map, from);
         if field == "labels" {
             labels = map.iter().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect();
         }
@@ -183,22 +188,19 @@ fn conflict(name: &str, why: &str) -> ApiError {
 }
 
 /// Adds the binding's annotations or labels to the pod's; labels that are there stay.
-fn copy(pod: &mut Value, field: &str, from: &Value, overwrite: bool) {
+fn copy(pod: &mut Value, field: &str, from: &Value) {
     let Some(from) = from.as_object().filter(|m| !m.is_empty()) else { return };
     if pod["metadata"][field].is_null() {
         pod["metadata"][field] = json!({});
     }
     if let Some(map) = pod["metadata"][field].as_object_mut() {
-        merge(map, from, overwrite);
+        merge(map, from);
     }
 }
 
-fn merge(map: &mut Map<String, Value>, from: &Map<String, Value>, overwrite: bool) {
-    for (key, value) in from {
-        if overwrite || !map.contains_key(key) {
-            map.insert(key.clone(), value.clone());
-        }
-    }
+/// Labels tell where the node is: the pod's author must not (`copyLabelsWithOverwriting`).
+fn merge(map: &mut Map<String, Value>, from: &Map<String, Value>) {
+    map.extend(from.iter().map(|(key, value)| (key.clone(), value.clone())));
 }
 
 fn set_scheduled(pod: &mut Value, now: jiff::Timestamp) {
@@ -245,7 +247,7 @@ mod tests {
     prop_compose! {
         fn pod()(
             deletion in some(&["2026-01-01T00:00:00Z"]), node in some(&["", "there"]), gates in some(&[json!([{"name": "g"}])]),
-            labels in some(&[json!({"a": "1", "zone": "\u{e9}\""})]), status in some(&[json!({"phase": "Pending"})]),
+            labels in some(&[json!({"a": "1", "zone": "\u{e9}\""})]), status in some(&[json!({"phase": "Pending"}), json!({"nominatedNodeName": "n"})]),
             condition in some(&[
                 json!([]), json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]),
                 json!([{"type": "Ready", "status": "True"}, {"type": "PodScheduled", "status": "True", "lastTransitionTime": "t"}]),
@@ -276,7 +278,7 @@ mod tests {
         /// The quick way gives up, or comes to what the other way comes to.
         #[test]
         fn both_ways_to_bind_come_to_the_same(
-            pod in pod(), uid in some(&["u-1", "u-2", ""]), version in some(&["1"]), labels in some(&[json!({"z": "1"}), json!({})]),
+            pod in pod(), uid in some(&["u-1", "u-2", ""]), version in some(&["1"]), labels in some(&[json!({"z": "1"}), json!({"zone": "2"}), json!({})]),
             annotations in some(&[json!({"note": "x"})]),
         ) {
             let kinds = plimsoll_apimachinery::builtin::table();
