@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -210,6 +210,43 @@ async fn a_full_disk_refuses_writes_and_nothing_else() {
     for (name, value) in &acknowledged {
         assert_eq!(value_of(&store, name), Some(*value), "{name}");
     }
+}
+
+/// To read a large file anew takes its time. Meanwhile writes are refused at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_a_journal_that_is_opened_anew() {
+    let disk = Disk::default();
+    disk.set_room(u64::MAX);
+    let (open, opened, held) = (disk.opener(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (count, wait) = (Arc::clone(&opened), Arc::clone(&held));
+    let opener = Box::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        while wait.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        open()
+    });
+    let store = Store::open_with(opener, Durability::Durable).unwrap();
+    put(&store, "a", 1).await.unwrap();
+    held.store(true, Ordering::SeqCst);
+    disk.set_room(0);
+    put(&store, "a", 2).await.unwrap_err();
+    disk.set_room(u64::MAX);
+    while opened.load(Ordering::SeqCst) < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let asking = store.clone();
+    let asked = tokio::spawn(async move { put(&asking, "a", 3).await.is_err() });
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !asked.is_finished() && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let answered = asked.is_finished();
+    held.store(false, Ordering::SeqCst);
+    assert!(answered, "the write waited for the journal");
+    assert!(asked.await.unwrap(), "it was taken");
+    until_well(&store).await;
+    put(&store, "a", 4).await.unwrap();
 }
 
 /// The process ends while the disk is still full: what was acknowledged is there.

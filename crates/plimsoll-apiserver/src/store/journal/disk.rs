@@ -130,7 +130,8 @@ impl Journal {
         let db = opener().map_err(|e| OpenError::Journal(named(path.as_deref(), &e)))?;
         let mut journal = Self { opener, path, compacted: 0, db: Some(db), durability };
         let loaded = journal.load()?;
-        journal.compact(loaded.records.iter().map(|r| r.json.len() as u64).sum());
+        let live = loaded.records.iter().map(|r| r.json.len() as u64).sum();
+        journal.compact(live).map_err(|e| OpenError::Journal(named(journal.path.as_deref(), &e)))?;
         Ok((journal, loaded))
     }
 
@@ -140,22 +141,27 @@ impl Journal {
     }
 
     /// Frees the disk space that objects of `live` bytes don't need, when that is most of the file. Whether it did.
-    pub(super) fn compact(&mut self, live: u64) -> bool {
+    ///
+    /// # Errors
+    /// When it could not, and the file could not be opened anew: after a failure the database refuses everything.
+    pub(super) fn compact(&mut self, live: u64) -> Result<bool, String> {
         let size = self.size();
         if size < COMPACT_FROM.max(self.compacted.saturating_mul(2)) || size / COMPACT_FACTOR < live {
-            return false;
+            return Ok(false);
         }
-        let Some(db) = &mut self.db else { return false };
+        let Some(db) = &mut self.db else { return Ok(false) };
         match db.compact() {
             Ok(done) => {
                 self.compacted = self.size();
                 tracing::debug!(before = size, after = self.size(), live, "the journal was compacted");
-                done
+                Ok(done)
             }
             Err(error) => {
                 self.compacted = size;
                 tracing::warn!(%error, "the journal could not be compacted");
-                false
+                self.db = None;
+                self.db = Some((self.opener)().map_err(|e| e.to_string())?);
+                Ok(false)
             }
         }
     }

@@ -55,7 +55,7 @@ fn run(mut journal: Journal, queue: &Queue, store: &Weak<Inner>) {
                 break;
             }
             // There were no writes for a while.
-            compact(&mut journal, store);
+            failed = !compact(&mut journal, store);
             look = Instant::now() + LOOK;
             continue;
         }
@@ -68,7 +68,7 @@ fn run(mut journal: Journal, queue: &Queue, store: &Weak<Inner>) {
             Ok(()) => {
                 settle(&journal, jobs, store);
                 if Instant::now() >= look {
-                    compact(&mut journal, store);
+                    failed = !compact(&mut journal, store);
                     look = Instant::now() + LOOK;
                 }
             }
@@ -129,13 +129,17 @@ fn refuse(jobs: Vec<Job>, why: &str) {
 /// Tries to bring the journal to the state that readers see; whether it worked.
 fn recover(journal: &mut Journal, store: &Weak<Inner>) -> bool {
     let Some(inner) = store.upgrade() else { return false };
-    let mut head = inner.head();
-    let states: Vec<(_, Option<Arc<Record>>)> = {
-        let shared = inner.read();
-        head.dirty.iter().map(|key| (key.clone(), shared.get(key).cloned())).collect()
+    // Nothing of this changes before it has recovered, because all writes are refused. Reading a large file anew takes its time, for
+    // which nobody else has to wait.
+    let (revision, states): (u64, Vec<(_, Option<Arc<Record>>)>) = {
+        let (head, shared) = (inner.head(), inner.read());
+        let states = head.dirty.iter().map(|key| (key.clone(), shared.get(key).cloned())).collect();
+        (head.revision(), states)
     };
-    let rows = states.iter().map(|(key, record)| (key, record.as_deref()));
-    match journal.reopen(head.revision(), rows) {
+    let reopened = journal.reopen(revision, states.iter().map(|(key, record)| (key, record.as_deref())));
+    let mut head = inner.head();
+    debug_assert_eq!(head.revision(), revision, "a write was taken while the journal failed");
+    match reopened {
         Ok(()) => {
             tracing::info!("the journal has recovered");
             head.recover();
@@ -149,11 +153,18 @@ fn recover(journal: &mut Journal, store: &Weak<Inner>) -> bool {
     }
 }
 
-/// Compacts the file, if that is worth it. Writes wait meanwhile.
-fn compact(journal: &mut Journal, store: &Weak<Inner>) {
-    if let Some(inner) = store.upgrade()
-        && journal.compact(inner.object_bytes())
-    {
-        inner.counters.journal_compactions.add(1);
+/// Compacts the file, if that is worth it; whether it can be written to. Writes wait meanwhile.
+fn compact(journal: &mut Journal, store: &Weak<Inner>) -> bool {
+    let Some(inner) = store.upgrade() else { return true };
+    match journal.compact(inner.object_bytes()) {
+        Ok(done) => {
+            inner.counters.journal_compactions.add(u64::from(done));
+            true
+        }
+        Err(why) => {
+            tracing::error!(%why, "the journal failed; writes are refused until it has recovered");
+            fail(Vec::new(), &why, store);
+            false
+        }
     }
 }
