@@ -26,6 +26,7 @@ pub mod ingest;
 pub mod jobs;
 pub mod journey;
 mod leading;
+pub mod lease;
 pub mod metrics;
 mod moves;
 pub mod multikueue;

@@ -323,8 +323,10 @@ impl Trees {
                 let labels = asked && !label.is_empty() && *label != to || moves && plain && to != DEFAULT;
                 (to != self.shard || labels || moves).then_some(Given { to, labels, moves })
             };
-            // The object that asks for it is the last one.
-            let others = entries().any(|(_, e)| given(&e.member).is_some_and(|given| !given.moves));
+            // The object that asks for it is the last one. One of which not everything was seen has yet to go.
+            let others = entries().any(|(_, Entry { member, .. })| {
+                mine(member) && !member.known || given(member).is_some_and(|given| !given.moves)
+            });
             for (object, Entry { member, version, .. }) in entries() {
                 let change = match given(member) {
                     None => (member.marks.led_by.is_empty() && owned).then_some(TreeChange::Claim),
@@ -383,7 +385,7 @@ impl Trees {
     fn owner(&self, object: &TreeObject, root: &TreeObject) -> Owner {
         let Some(tree) = self.trees.get(root) else { return Owner::default() };
         let member = self.entries.get(object).map(|entry| &entry.member);
-        let led_by = member.map_or("", |member| &member.marks.led_by);
+        let led_by = member.map_or_else(|| self.leader_of(tree), |member| &member.marks.led_by);
         let keeper = match (&tree.labels, led_by) {
             (Labels::One(owner), "") => owner,
             (Labels::Several(_), "") => DEFAULT,
@@ -397,6 +399,15 @@ impl Trees {
         let unseen = |member: &Member| member.marks.led_by == self.shard && !member.known;
         let may_be_others = member.is_some_and(|member| member.given_to.is_some() || unseen(member));
         Owner { keeper: keeper.into(), stop, may_be_others }
+    }
+
+    /// The shard that all objects of a tree name as their leader; empty where they do not agree. A cohort without an object is led
+    /// with them.
+    fn leader_of(&self, tree: &Tree) -> &str {
+        let mut leaders =
+            tree.objects.iter().filter_map(|o| Some(&*self.entries.get(o)?.member.marks.led_by));
+        let first = leaders.next().unwrap_or_default();
+        if leaders.all(|led_by| led_by == first) { first } else { "" }
     }
 
     /// Loans that are granted to cohorts of a tree, or by them.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use plimsoll_api::json;
 use plimsoll_runtime::api::{Api, Error, LEASES};
+use plimsoll_runtime::lease::{SeenLease, holder};
 use serde_json::Value;
-use tokio::time::Instant;
 
 /// The Lease of processes without `--shard`.
 #[derive(Clone, Debug)]
@@ -20,43 +20,24 @@ pub struct WholeCluster {
     pub lease: Duration,
 }
 
-/// What was seen of the Lease.
-#[derive(Debug)]
-struct Seen {
-    version: String,
-    since: Instant,
-}
-
-impl Seen {
-    /// Whether a process holds it: by our clock, from when it has last changed, as in elections.
-    fn is_held(&mut self, lease: &Value, otherwise: Duration) -> bool {
-        if self.version != json::version(lease) {
-            *self = Self { version: json::version(lease).to_owned(), since: Instant::now() };
-        }
-        let seconds = json::int(lease, &["spec", "leaseDurationSeconds"]).and_then(|s| u64::try_from(s).ok());
-        let valid = seconds.map_or(otherwise, Duration::from_secs);
-        !holder(lease).is_empty() && self.since.elapsed() < valid
-    }
-}
-
-fn holder(lease: &Value) -> &str {
-    json::text(lease, &["spec", "holderIdentity"])
-}
-
 impl WholeCluster {
     /// Waits until no process without `--shard` leads. Gives the version of the Lease then, empty where there is none.
     pub async fn ended(&self) -> String {
-        let mut seen = Seen { version: String::new(), since: Instant::now() };
+        let mut seen = SeenLease::default();
         let mut said = false;
         loop {
             match self.look().await {
                 Ok(None) => return String::new(),
-                Ok(Some(lease)) if !seen.is_held(&lease, self.lease) => return seen.version,
-                Ok(Some(lease)) if !std::mem::replace(&mut said, true) => {
-                    let (lock, holder) = (self.lock(), holder(&lease));
-                    tracing::warn!(lease = lock, holder, "waiting for a process without --shard to end");
+                Ok(Some(lease)) => {
+                    seen.see(&lease);
+                    if !seen.is_held(&lease, self.lease) {
+                        return seen.version().to_owned();
+                    }
+                    if !std::mem::replace(&mut said, true) {
+                        let (lock, holder) = (self.lock(), holder(&lease));
+                        tracing::warn!(lease = lock, holder, "waiting for a process without --shard to end");
+                    }
                 }
-                Ok(Some(_)) => {}
                 Err(error) => {
                     tracing::warn!(%error, lease = self.lock(), "can't see who leads without --shard");
                 }

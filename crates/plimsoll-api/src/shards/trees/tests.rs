@@ -133,10 +133,14 @@ fn trees_are_joined_cut_and_removed() {
     assert!(trees.decides("own") && trees.decides("q"));
     trees.remove(&TreeObject::cohort("a"));
     trees.settle();
-    assert_eq!(trees.of_cohort("a").keeper(), "default", "nothing says its shard any more");
+    assert_eq!(trees.of_cohort("a").keeper(), "a", "it is led with what is left of it");
     trees.remove(&TreeObject::cluster_queue("q"));
     assert!(trees.resolve().cluster_queues.contains("q"));
     assert!(!trees.has_cluster_queue("q"));
+    trees.cohort("b", "a", "", "default");
+    trees.queue("own", "a", "", "default");
+    trees.settle();
+    assert_eq!(trees.of_cohort("a").keeper(), "default", "nothing says its shard any more");
 }
 
 #[test]
@@ -241,4 +245,41 @@ fn a_tree_without_a_label_gets_one_and_loses_it() {
     let step = trees.steps().remove(0);
     let Request::Patch { body, .. } = step.request("b") else { panic!() };
     assert_eq!(body["metadata"]["labels"], json!({"plimsoll.dev/shard": null}));
+}
+
+/// A write that gives the root away meets another one: until its newer version is known it has yet to go.
+#[test]
+fn the_object_that_asks_for_a_move_goes_last_also_after_a_conflict() {
+    let mut trees = trees();
+    trees.cohort("root", "", "a", "a");
+    trees.see(TreeObject::cluster_queue("x"), "root", "", "a", "b");
+    trees.queue("z", "root", "", "a");
+    trees.settle();
+    let given = trees.steps();
+    assert_eq!(given.iter().map(|s| s.object.name.as_str()).collect::<Vec<_>>(), ["root", "z"]);
+    given.iter().for_each(|step| trees.gives(step));
+    trees.resolve();
+    trees.queue("z", "root", "", "b");
+    trees.cohort("root", "", "a", "a");
+    trees.resolve();
+    assert_eq!(trees.words(), [], "the root has to go before x");
+    trees.settle();
+    assert_eq!(trees.words().iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["root"]);
+    trees.cohort("root", "", "b", "b");
+    trees.settle();
+    assert_eq!(trees.words().iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["x"]);
+}
+
+/// Its label names the next shard already, and its loans have to end before it goes there.
+#[test]
+fn a_cohort_without_an_object_is_led_with_its_queues() {
+    let mut trees = trees();
+    trees.put_loan("loan", Some(&["other".to_owned(), "implicit".to_owned()]));
+    trees.queue("q", "implicit", "b", "a");
+    trees.settle();
+    let owner = trees.of_cohort("implicit");
+    assert_eq!((owner.keeper(), owner.decides("a"), owner.may_end_loans("a")), ("a", false, true));
+    trees.queue("late", "implicit", "", "");
+    trees.settle();
+    assert_eq!(trees.of_cohort("implicit").keeper(), "b", "they do not agree");
 }
