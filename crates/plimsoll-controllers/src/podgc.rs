@@ -1,4 +1,4 @@
-//! Pods of nodes that are gone (`pkg/controller/podgc` upstream).
+//! Pods of nodes that are gone, and pods that are to go before they have got a node (`pkg/controller/podgc` upstream).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +17,9 @@ use super::pod::{Pod, by_node};
 
 /// A node may come back within this time.
 const QUARANTINE: SignedDuration = SignedDuration::from_secs(40);
+
+/// Message of the condition of pods whose node has gone.
+const NODE_GONE: &str = "PodGC: node no longer exists";
 
 /// The controller.
 pub struct PodGc {
@@ -41,12 +44,13 @@ impl PodGc {
         }
     }
 
-    async fn end(&self, pod: &Pod) -> Result<(), ApiError> {
+    async fn end(&self, pod: &Pod, reason: Option<&str>) -> Result<(), ApiError> {
         let meta = &pod.metadata;
         let target = Target::object(&resources::PODS, &meta.namespace, &meta.name);
         if !pod.is_terminal() {
             let now = json!(Time::whole(self.clock.now()));
-            let failed = modify(&*self.client, target.part("status"), &meta.uid, |object| fail(object, &now));
+            let failed =
+                modify(&*self.client, target.part("status"), &meta.uid, |object| fail(object, reason, &now));
             failed.await?;
         }
         let deletion = Deletion { grace_seconds: Some(0), ..Deletion::of_uid(&meta.uid) };
@@ -54,11 +58,18 @@ impl PodGc {
     }
 }
 
-fn fail(pod: &mut Value, now: &Value) -> bool {
+/// Whether a pod is being deleted that has no node: no kubelet will say that it has ended.
+fn ends_without_node(pod: &Pod) -> bool {
+    pod.is_terminating() && pod.spec.node_name.is_empty()
+}
+
+/// The pod has failed; `disrupted`: the message of the condition `DisruptionTarget`.
+fn fail(pod: &mut Value, disrupted: Option<&str>, now: &Value) -> bool {
     pod["status"]["phase"] = json!("Failed");
+    let Some(message) = disrupted else { return true };
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
-        "message": "PodGC: node no longer exists", "lastTransitionTime": now,
+        "message": message, "lastTransitionTime": now,
     });
     let conditions = &mut pod["status"]["conditions"];
     match conditions.as_array_mut() {
@@ -92,7 +103,12 @@ impl Controller for PodGc {
             }
         });
         let mut bound = Vec::new();
-        self.pods.refresh(|seen| bound.extend(seen.new.and_then(|pod| by_node(pod))));
+        self.pods.refresh(|seen| {
+            bound.extend(seen.new.and_then(|pod| by_node(pod)));
+            if seen.new.is_some_and(|pod| ends_without_node(pod)) {
+                queue.add(seen.path);
+            }
+        });
         bound.extend(gone);
         bound.sort_unstable();
         bound.dedup();
@@ -107,8 +123,19 @@ impl Controller for PodGc {
         }
     }
 
-    fn sync<'a>(&'a self, node: &'a str) -> BoxFuture<'a, Outcome> {
+    /// `key`: a node, or namespace and name of a pod.
+    fn sync<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
+            if key.contains('/') {
+                let Some(pod) = self.pods.get(key).filter(|pod| ends_without_node(pod)) else {
+                    return Ok(None);
+                };
+                return match self.end(&pod, None).await {
+                    Err(error) if error.code != 404 => Err(error),
+                    _ => Ok(None),
+                };
+            }
+            let node = key;
             let since = self.missing.lock().unwrap_or_else(PoisonError::into_inner).get(node).copied();
             let Some(since) = since.filter(|_| self.nodes.get(node).is_none()) else { return Ok(None) };
             let left = QUARANTINE - self.clock.now().duration_since(since);
@@ -116,7 +143,7 @@ impl Controller for PodGc {
                 return Ok(Some(left));
             }
             for pod in self.pods.indexed(node) {
-                match self.end(&pod).await {
+                match self.end(&pod, Some(NODE_GONE)).await {
                     Err(error) if error.code != 404 => return Err(error),
                     _ => {}
                 }

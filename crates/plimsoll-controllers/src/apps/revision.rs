@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use plimsoll_apimachinery::ApiError;
-use plimsoll_apimachinery::meta::{Meta, controller_reference};
-use plimsoll_client::{Client, Deletion, Resource, Target, resources};
+use plimsoll_apimachinery::meta::{Meta, Selector, controller_reference, orphans};
+use plimsoll_client::{Client, Deletion, Informer, Resource, Target, resources};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::deployment::hash::template_hash;
 use super::replicaset::write_status;
+use crate::pod_control::adopt;
 
 /// Label: the hash of the template.
 pub(super) const HASH: &str = "controller.kubernetes.io/hash";
@@ -37,9 +38,34 @@ impl Revision {
     }
 }
 
-/// UID of the owner, to find revisions by.
+/// Index of revisions by [`Meta::owner_index`].
 pub fn owner_index(revision: &Revision) -> Option<String> {
-    revision.metadata.controller().map(|o| o.uid.clone())
+    Some(revision.metadata.owner_index())
+}
+
+/// A set's revisions, by number; those without an owner that its selector matches become its own, unless it is being deleted.
+/// `owner`: the reference that they get.
+///
+/// # Errors
+/// What the server answers.
+pub async fn claimed(
+    client: &dyn Client,
+    revisions: &Informer<Revision>,
+    selector: &Selector,
+    (meta, owner): (&Meta, &Value),
+) -> Result<Vec<Arc<Revision>>, ApiError> {
+    let mut known = revisions.indexed(&meta.uid);
+    if meta.deletion_timestamp.is_none() {
+        for orphan in revisions.indexed(&orphans(&meta.namespace)) {
+            let of = &orphan.metadata;
+            if of.deletion_timestamp.is_none() && selector.matches(&of.labels) {
+                adopt(client, &resources::REVISIONS, of, owner, None).await?;
+                known.push(orphan);
+            }
+        }
+    }
+    known.sort_by_key(|r| r.revision);
+    Ok(known)
 }
 
 /// Whose revisions they are.

@@ -1,6 +1,6 @@
 //! The dependency graph of objects (`pkg/controller/garbagecollector/graph.go` upstream).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use plimsoll_apimachinery::Key;
@@ -171,12 +171,66 @@ impl Graph {
     }
 }
 
+/// How many UIDs of objects that are gone are kept before it is asked which of them matter.
+const FEW_ABSENT: usize = 1000;
+
+/// Objects that were seen to go while others depended on them (`absentOwnerCache` upstream): their kinds may be unknown when it is
+/// the dependents' turn.
+#[derive(Debug, Default)]
+pub struct Absent {
+    uids: HashSet<String>,
+    /// How many there may be before those that nobody depends on any more are forgotten.
+    most: usize,
+}
+
+impl Absent {
+    /// An object is gone.
+    pub fn note(&mut self, uid: &str, graph: &Graph) {
+        let matters = |uid: &str| graph.dependents(uid).next().is_some();
+        if !matters(uid) {
+            return;
+        }
+        if self.uids.len() >= self.most.max(FEW_ABSENT) {
+            self.uids.retain(|uid| matters(uid));
+            self.most = self.uids.len().saturating_mul(2);
+        }
+        self.uids.insert(uid.to_owned());
+    }
+
+    /// Whether an object is known to be gone.
+    pub fn contains(&self, uid: &str) -> bool {
+        self.uids.contains(uid)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use plimsoll_apiserver::store::{Expected, Store, Write};
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_is_absent_is_kept_while_others_depend_on_it() {
+        let meta = |uid: String, owner: Option<&str>| {
+            let owner = owner.map(|uid| OwnerReference { uid: uid.to_owned(), ..OwnerReference::default() });
+            NodeMeta { uid, owner_references: owner.into_iter().collect(), ..NodeMeta::default() }
+        };
+        let node = |uid: String, owner: Option<&str>| Arc::new(Node { metadata: meta(uid, owner) });
+        let (mut graph, mut absent, storage) = (Graph::default(), Absent::default(), Arc::from("x/y"));
+        let kept = node("kept".into(), Some("owner"));
+        graph.apply(&storage, None, Some(&kept));
+        absent.note("owner", &graph);
+        absent.note("lonely", &graph);
+        assert!(absent.contains("owner") && !absent.contains("lonely"));
+        for i in 0..3 * FEW_ABSENT {
+            let (owner, dependent) = (format!("o{i}"), node(format!("d{i}"), Some(&format!("o{i}"))));
+            graph.apply(&storage, None, Some(&dependent));
+            absent.note(&owner, &graph);
+            assert!(absent.contains(&owner) && absent.contains("owner") && absent.uids.len() <= FEW_ABSENT);
+            graph.apply(&storage, Some(&dependent), None);
+        }
+    }
 
     #[tokio::test]
     async fn a_node_is_what_reading_the_object_gives() {

@@ -16,7 +16,7 @@ use plimsoll_client::{
 use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 
-use graph::{FOREGROUND, Graph, Node, ORPHAN};
+use graph::{Absent, FOREGROUND, Graph, Node, ORPHAN};
 
 /// Kinds that are never owned in earnest and come in large numbers.
 const IGNORED: &[&str] = &["/events"];
@@ -33,6 +33,7 @@ struct State {
     /// By `group/plural`.
     watched: BTreeMap<Arc<str>, Watched>,
     graph: Graph,
+    absent: Absent,
     /// UIDs that the reconciliation of another object enqueues.
     also: Vec<String>,
 }
@@ -72,10 +73,12 @@ impl GarbageCollector {
             return;
         }
         let kinds = collectable(&table);
-        let State { watched, graph, .. } = state;
+        let State { watched, graph, absent, also, .. } = state;
         watched.retain(|storage, gone| {
             let keep = kinds.contains_key(storage.as_ref());
             if !keep {
+                // A definition goes with all its objects: the last of them may be news.
+                also.extend(follow_objects(storage, &gone.informer, graph, absent));
                 for node in gone.informer.all() {
                     graph.apply(storage, Some(&node), None);
                 }
@@ -254,7 +257,11 @@ impl GarbageCollector {
         let mut owners = Owners::default();
         for reference in &node.metadata.owner_references {
             let Some(kind) = kind_of(&table, reference) else {
-                owners.unknown += 1;
+                if self.state().absent.contains(&reference.uid) {
+                    owners.dangling.push(reference.uid.clone());
+                } else {
+                    owners.unknown += 1;
+                }
                 continue;
             };
             if kind.namespaced && node.metadata.namespace.is_empty() {
@@ -274,6 +281,24 @@ impl GarbageCollector {
         }
         owners
     }
+}
+
+/// Follows what has happened to the objects of a resource: which ones have to be looked at.
+fn follow_objects(
+    storage: &Arc<str>,
+    informer: &Informer<Node>,
+    graph: &mut Graph,
+    absent: &mut Absent,
+) -> Vec<String> {
+    let mut affected = Vec::new();
+    informer.refresh(|seen| {
+        affected.extend(graph.apply(storage, seen.old, seen.new));
+        if let Some(gone) = seen.old.filter(|old| seen.new.is_none_or(|n| n.metadata.uid != old.metadata.uid))
+        {
+            absent.note(&gone.metadata.uid, graph);
+        }
+    });
+    affected
 }
 
 fn kind_of<'a>(table: &'a KindTable, reference: &OwnerReference) -> Option<&'a Arc<Kind>> {
@@ -319,16 +344,14 @@ impl Controller for GarbageCollector {
     fn refresh(&self, queue: &mut WorkQueue, _now: Timestamp) {
         let mut state = self.state();
         self.follow_kinds(&mut state);
-        let State { watched, graph, also, .. } = &mut *state;
+        let State { watched, graph, absent, also, .. } = &mut *state;
         for uid in also.drain(..) {
             queue.add(&uid);
         }
         for (storage, watched) in watched.iter() {
-            watched.informer.refresh(|seen| {
-                for uid in graph.apply(storage, seen.old, seen.new) {
-                    queue.add(&uid);
-                }
-            });
+            for uid in follow_objects(storage, &watched.informer, graph, absent) {
+                queue.add(&uid);
+            }
         }
     }
 

@@ -115,11 +115,16 @@ impl JobController {
                 }
             }
             Some(_) => {}
-            None => self.jobs.in_namespace(&pod.metadata.namespace, |job| {
-                if selector(job).is_some_and(|s| s.matches(&pod.metadata.labels)) {
-                    queue.add_at(&format!("{JOB}{}", job.metadata.path()), later);
+            None => {
+                if pod.is_tracked() {
+                    queue.add(&format!("{POD}{}", pod.metadata.path()));
                 }
-            }),
+                self.jobs.in_namespace(&pod.metadata.namespace, |job| {
+                    if selector(job).is_some_and(|s| s.matches(&pod.metadata.labels)) {
+                        queue.add_at(&format!("{JOB}{}", job.metadata.path()), later);
+                    }
+                });
+            }
         }
     }
 
@@ -296,6 +301,9 @@ impl JobController {
     async fn sync_orphan(&self, path: &str) -> Outcome {
         let Some(pod) = self.pods.get(path).filter(|p| p.is_tracked()) else { return Ok(None) };
         if let Some(owner) = pod.metadata.controller() {
+            if !is_job(owner) {
+                return Ok(None);
+            }
             let job = self.jobs.get(&format!("{}/{}", pod.metadata.namespace, owner.name));
             let job = job.filter(|j| j.metadata.uid == owner.uid);
             if job.is_some_and(|j| j.is_foreign() || !j.is_finished()) {

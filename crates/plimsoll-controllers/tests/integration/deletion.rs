@@ -4,6 +4,7 @@ use plimsoll_client::{Propagation, resources};
 use serde_json::{Value, json};
 
 use crate::harness::{Harness, is_true, job};
+use crate::support;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_ways_to_delete_a_job() {
@@ -26,6 +27,11 @@ async fn three_ways_to_delete_a_job() {
     harness.until("orphan", |w| w.job("orphan").is_null()).await;
     let left = of(&harness, "orphan");
     assert_eq!(left.len(), 2);
+    harness
+        .until("no finalizers", |w| {
+            of(w, "orphan").iter().all(|p| p["metadata"].get("finalizers").is_none_or(|f| f == &json!([])))
+        })
+        .await;
     for pod in left {
         assert!(pod["metadata"].get("ownerReferences").is_none_or(|o| o == &json!([])), "{pod}");
     }
@@ -137,5 +143,72 @@ async fn pods_of_vanished_nodes_go() {
     assert!(harness.get(&resources::PODS, "default", "stays").is_some());
     harness.delete(&resources::NODES, "", "n1", Propagation::Background).await;
     harness.until("the end of both", |w| w.list(&resources::PODS, "default").is_empty()).await;
+    harness.stop().await;
+}
+
+/// Such as one that was restored from a file, or lost its owner before the Job controller got to it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_without_a_job_loses_the_jobs_finalizer() {
+    let harness = Harness::new().await;
+    let spec = json!({"containers": [{"name": "c", "image": "x"}]});
+    let metadata = json!({"name": "p", "finalizers": ["batch.kubernetes.io/job-tracking"]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+    harness.create(&resources::PODS, "default", pod).await;
+    let held = |w: &Harness| {
+        let pod = w.get(&resources::PODS, "default", "p").unwrap_or_default();
+        pod["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty())
+    };
+    harness.until("no finalizer", |w| !held(w)).await;
+    harness.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_is_to_go_without_a_node_makes_room_for_another() {
+    let harness = Harness::new().await;
+    let spec = json!({"podReplacementPolicy": "Failed"});
+    harness.create(&resources::JOBS, "default", job("waits", None, &spec)).await;
+    let pods = |w: &Harness| w.list(&resources::PODS, "default");
+    harness.until("a pod", |w| pods(w).len() == 1).await;
+    let first = pods(&harness).remove(0)["metadata"].clone();
+    harness
+        .delete(&resources::PODS, "default", first["name"].as_str().unwrap(), Propagation::Background)
+        .await;
+    harness
+        .until("another pod", |w| {
+            let pods = pods(w);
+            pods.len() == 1 && pods[0]["metadata"]["uid"] != first["uid"]
+        })
+        .await;
+    assert_eq!(harness.job("waits")["status"]["failed"], 1);
+    harness.stop().await;
+}
+
+/// The definition goes, and with it the kind of the owners, before all dependents were looked at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dependents_of_custom_resources_go_with_their_definition() {
+    let harness = support::Harness::new(50.0).await;
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let version = json!({"name": "v1", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {"type": "object"}}});
+    let names = json!({"plural": "ships", "singular": "ship", "kind": "Ship", "listKind": "ShipList"});
+    let spec = json!({"group": "test.dev", "scope": "Namespaced", "names": names, "versions": [version]});
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "ships.test.dev"}, "spec": spec});
+    harness.create(definitions, &definition).await;
+    let ships = "/apis/test.dev/v1/namespaces/default/ships";
+    harness.until("the kind", ships, |list| list["kind"] == "ShipList").await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for i in 0..300 {
+        let name = format!("ship-{i}");
+        let ship = json!({"apiVersion": "test.dev/v1", "kind": "Ship", "metadata": {"name": name}});
+        let ship = harness.create(ships, &ship).await;
+        let owner = json!([{"apiVersion": "test.dev/v1", "kind": "Ship", "name": name, "uid": ship["metadata"]["uid"]}]);
+        let cargo = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "labels": {"cargo": "yes"}, "ownerReferences": owner}});
+        harness.create(maps, &cargo).await;
+    }
+    harness.delete(&format!("{definitions}/ships.test.dev")).await;
+    let cargo = format!("{maps}?labelSelector=cargo");
+    harness.until("the end of the cargo", &cargo, |list| list["items"] == json!([])).await;
     harness.stop().await;
 }

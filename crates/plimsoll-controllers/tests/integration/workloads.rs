@@ -119,6 +119,37 @@ async fn a_stateful_set_has_pods_with_names_that_stay() {
     harness.stop().await;
 }
 
+/// What can't be changed in a StatefulSet is changed so: it goes without its pods, and comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_that_comes_back_takes_its_pods_and_revisions_over() {
+    let harness = Harness::new(20.0).await;
+    let one = format!("{SETS}/web");
+    let first = harness.create(SETS, &set(2)).await;
+    harness.until("a rollout", &one, |s| is_rolled_out(s, 2)).await;
+    harness.patch(&one, &json!({"spec": {"template": mounted("two")}})).await;
+    let before = harness
+        .until("another", &one, |s| is_rolled_out(s, 2) && s["status"]["observedGeneration"] == 2)
+        .await;
+    let uids = |list: &Value| -> Vec<Value> {
+        list["items"].as_array().unwrap().iter().map(|p| p["metadata"]["uid"].clone()).collect()
+    };
+    let pods = uids(&harness.get(PODS).await);
+    harness.delete(&format!("{one}?propagationPolicy=Orphan")).await;
+    harness.until("its end", &one, |s| s["code"] == 404).await;
+    let mut again = set(2);
+    again["spec"]["template"] = mounted("two");
+    let made = harness.create(SETS, &again).await;
+    assert_ne!(made["metadata"]["uid"], first["metadata"]["uid"]);
+    let after = harness.until("its pods", &one, |s| is_rolled_out(s, 2)).await;
+    assert_eq!(after["status"]["updateRevision"], before["status"]["updateRevision"]);
+    assert_eq!(uids(&harness.get(PODS).await), pods);
+    let revisions = harness.get(REVISIONS).await;
+    let owners =
+        revisions["items"].as_array().unwrap().iter().map(|r| &r["metadata"]["ownerReferences"][0]["uid"]);
+    assert_eq!(owners.collect::<Vec<_>>(), [&made["metadata"]["uid"]; 2]);
+    harness.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ordered_set_waits_for_its_first_pod() {
     let harness = Harness::new(20.0).await;

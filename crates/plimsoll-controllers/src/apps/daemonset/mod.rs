@@ -79,8 +79,9 @@ impl DaemonSetController {
             return Ok(None);
         };
         let pods = self.claim(&set).await?;
-        let mut known = self.revisions.indexed(&set.metadata.uid);
-        known.sort_by_key(|r| r.revision);
+        let owner = controller_reference("apps/v1", "DaemonSet", &set.metadata);
+        let owner = (&set.metadata, &owner);
+        let known = revision::claimed(&*self.client, &self.revisions, &set.spec.selector, owner).await?;
         let revision = self.revision(&set, &known).await?;
         let hash = revision.metadata.labels.get(revision::HASH).cloned().unwrap_or_default();
         let now = self.clock.now();

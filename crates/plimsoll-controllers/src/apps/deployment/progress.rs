@@ -119,7 +119,8 @@ fn progress(
         return Some(deadline);
     }
     let current = current?;
-    if current.reason == "ProgressDeadlineExceeded" {
+    // One that ended a rollout says nothing of the next (`DeploymentTimedOut`).
+    if matches!(current.reason.as_str(), "ProgressDeadlineExceeded" | "NewReplicaSetAvailable") {
         return None;
     }
     let since = current.last_update_time.map_or(now, |t| t.0);

@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 
 use super::super::model::{Deployment, ReplicaSet};
 use super::plan::{Op, Rollout};
+use super::progress;
 
 const CREATED: &str = "2026-03-01T10:00:00Z";
 
@@ -66,6 +67,15 @@ fn rollouts() {
         ("old pods go as far as enough are left", json!({}), &["v0 10 10 10", "v1 3 0 10"], false, "v0=8"),
         ("then new ones come", json!({}), &["v0 8 8 10", "v1 3 0 10"], false, "v1=5"),
         ("unhealthy old ones go first", json!({}), &["v0 10 6 10", "v1 3 3 10"], false, "v0=6 v0=5"),
+        ("old ones have yet to go", json!({}), &["v0 8 10 10", "v1 5 1 10"], false, ""),
+        (
+            "sets without pods are not counted",
+            json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 2}}}),
+            &["v00 0 5 10", "v0 5 5 10", "v1 5 4 10"],
+            false,
+            // That of `v1` changes its annotations only.
+            "v1=5 v0=4",
+        ),
         ("the end", json!({}), &["v0 2 2 10", "v1 8 8 10"], false, "v1=10"),
         ("the last old ones", json!({}), &["v0 2 2 10", "v1 10 10 10"], false, "v0=0"),
         ("scaled", json!({"replicas": 5}), &["v1 10 10 10"], false, "v1=5"),
@@ -86,6 +96,25 @@ fn rollouts() {
     }
     // The new one takes the surge, and the old one what may be unavailable.
     assert_eq!(decide(&deployment(&json!({}), "v2"), &["v1 10 10 10"], false), "+3 v1=8");
+}
+
+/// What is said of a rollout that ended long ago is not late.
+#[test]
+fn a_rollout_begins_with_its_own_deadline() {
+    let now: Timestamp = CREATED.parse().unwrap();
+    let mut d = deployment(&json!({}), "v1");
+    (d.status.replicas, d.status.updated_replicas) = (10, 10);
+    (d.status.ready_replicas, d.status.available_replicas) = (10, 10);
+    d.status.conditions = serde_json::from_value(json!([{
+        "type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable", "message": "",
+        "lastUpdateTime": CREATED, "lastTransitionTime": CREATED}]))
+    .unwrap();
+    let late = now + jiff::SignedDuration::from_hours(1);
+    for new in [Some(set("v1 0 0 10")), None] {
+        let (status, _) = progress::status(&d, new.as_ref(), &[set("v2 10 10 10")], None, late);
+        let progressing = status.conditions.iter().find(|c| c.kind == "Progressing");
+        assert_eq!(progressing.map(|c| c.reason.as_str()), Some("NewReplicaSetAvailable"));
+    }
 }
 
 #[test]

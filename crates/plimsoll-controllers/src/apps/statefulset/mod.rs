@@ -61,8 +61,9 @@ impl StatefulSetController {
         let Some(set) = self.sets.get(path) else { return Ok(None) };
         let set = &*set;
         let pods = self.claim(set).await?;
-        let mut known = self.revisions.indexed(&set.metadata.uid);
-        known.sort_by_key(|r| r.revision);
+        let owner = controller_reference("apps/v1", "StatefulSet", &set.metadata);
+        let owner = (&set.metadata, &owner);
+        let known = revision::claimed(&*self.client, &self.revisions, &set.spec.selector, owner).await?;
         let update = self.update_revision(set, &known).await?;
         let old = known.iter().find(|r| r.metadata.name == set.status.current_revision);
         let current = old.map_or_else(|| update.clone(), |r| Revision::clone(r));

@@ -109,7 +109,10 @@ fn replicas(view: &View<'_>, pods: &BTreeMap<i32, Arc<Pod>>, ops: &mut Vec<Op>) 
             if !is_leaving(pod) {
                 ops.push(Op::Delete(ordinal));
             }
-            return false;
+            if ordered {
+                return false;
+            }
+            continue;
         }
         if ordered && !view.is_healthy(pod) {
             return false;
@@ -147,13 +150,15 @@ fn update(view: &View<'_>, pods: &BTreeMap<i32, Arc<Pod>>, revisions: Revisions<
     if view.set.spec.update_strategy.kind == "OnDelete" {
         return;
     }
-    let wanted = view.set.ordinals();
     let first = view.set.first_updated();
-    for (_, (ordinal, pod)) in
-        pods.range(wanted).rev().map(|entry| ((), entry)).take_while(|(_, (ordinal, _))| **ordinal >= first)
-    {
+    for ordinal in view.set.ordinals().rev().take_while(|ordinal| *ordinal >= first) {
+        // One that is made now is not available either.
+        let Some(pod) = pods.get(&ordinal) else { return };
         if revision(pod) != revisions.update && !is_leaving(pod) {
-            ops.push(Op::Delete(*ordinal));
+            let delete = Op::Delete(ordinal);
+            if !ops.contains(&delete) {
+                ops.push(delete);
+            }
             return;
         }
         if !view.is_healthy(pod) {

@@ -60,6 +60,10 @@ fn one_after_the_other_or_all_at_once() {
         (json!({"ordinals": {"start": 5}}), "", "+5b"),
         (parallel.clone(), "", "+0b +1b +2b"),
         (parallel.clone(), "0:b:pending", "+1b +2b"),
+        (parallel.clone(), "0:b:failed", "-0 +1b +2b"),
+        (parallel.clone(), "0:b:failed 1:b:failed 2:b:ready", "-0 -1"),
+        (parallel.clone(), "0:a:ready 1:a:ready", "+2b"),
+        (parallel.clone(), "0:a:ready 1:a:ready 2:a:failed", "-2"),
         // Too many go from the end.
         (json!({"replicas": 1}), "0:b:ready 1:b:ready 2:b:ready", "-2"),
         (json!({"replicas": 1}), "0:b:ready 1:b:ready 2:b:leaving", ""),

@@ -102,10 +102,8 @@ impl JobSync {
             self.flush = true;
             let reason = if suspended { "Suspended" } else { "Resumed" };
             self.events.push(Event::new(EventType::Normal, reason, message));
-            if !suspended {
-                // The deadline counts the time without interruption.
-                self.job.status.start_time = Some(Time::whole(self.now));
-            }
+            // The deadline counts the time without interruption.
+            self.job.status.start_time = (!suspended).then(|| Time::whole(self.now));
         }
     }
 

@@ -189,6 +189,11 @@ fn suspension() {
     let (_, _, status, _, again) =
         run(job(&json!({"suspend": false, "activeDeadlineSeconds": 6000}), &paused), &[], Record::default());
     assert_eq!((status["startTime"].as_str(), again), (Some(time(NOW).as_str()), Some(1000)));
+    // A suspended job has not started (`MutableSchedulingDirectivesForSuspendedJobs`).
+    let running = json!({"startTime": time(NOW - 5000)});
+    let (_, _, status, _, _) =
+        run(job(&json!({"suspend": true}), &running), &["a Running ready"], Record::default());
+    assert_eq!((status.get("startTime"), &status["conditions"][0]["type"]), (None, &json!("Suspended")));
     // Suspending takes running pods away without counting them.
     let (action, released, status, events, _) = run(
         job(&json!({"suspend": true}), &json!({})),

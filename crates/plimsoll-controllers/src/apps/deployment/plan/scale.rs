@@ -32,8 +32,15 @@ impl Rollout<'_> {
         if may_go <= 0 {
             return false;
         }
+        // What one of them has too many is on its way out, and counts as available until then (upstream
+        // `cleanupUnhealthyReplicas` fails).
+        let active = |s: &&ReplicaSet| s.replicas() > 0;
+        if self.old.iter().filter(active).any(|s| s.status.available_replicas > s.replicas()) {
+            return false;
+        }
         let unhealthy = self.drop_unhealthy(may_go);
-        let available: i32 = self.all().map(|s| s.status.available_replicas).sum();
+        let counted = self.old.iter().filter(active).chain(&self.new);
+        let available: i32 = counted.map(|s| s.status.available_replicas).sum();
         let mut left = available - min_available;
         let mut healthy = false;
         for i in 0..self.old.len() {
