@@ -101,10 +101,15 @@ fn slices(job: &Value, env: Env<'_>) -> (Vec<Arc<Value>>, Vec<Arc<Value>>) {
     all.into_iter().partition(|w| !json::is_true(w, "Finished"))
 }
 
-/// Whether another slice with quota has replaced this one; the engine finishes it.
+/// Whether another slice with quota has replaced this one; the engine finishes it. In another ClusterQueue (the LocalQueue was
+/// created anew) that slice has quota of its own, and takes over none.
 fn superseded(wl: &Value, all: &[Arc<Value>]) -> bool {
-    let own = key(wl);
-    all.iter().any(|h| reserved(h) && replaces(h) == own && json::uid(h) != json::uid(wl))
+    let place = |w: &Value| json::text(w, &["status", "admission", "clusterQueue"]).to_owned();
+    let (own, held) = (key(wl), place(wl));
+    all.iter().any(|h| {
+        let takes_over = held.is_empty() || place(h) == held;
+        reserved(h) && replaces(h) == own && json::uid(h) != json::uid(wl) && takes_over
+    })
 }
 
 /// The roles of several unfinished slices.

@@ -21,7 +21,7 @@ pub const SCALE_UP_STRATEGY: &str = "kueue.x-k8s.io/elastic-job-scale-up-strateg
 /// Scheduling gate of pods of elastic jobs.
 pub const ELASTIC_GATE: &str = "kueue.x-k8s.io/elastic-job";
 /// Annotation on workloads and pods of elastic jobs: name of the first slice.
-pub const SLICE: &str = "kueue.x-k8s.io/workload-slice-name";
+pub const SLICE: &str = plimsoll_api::kueue::FIRST_SLICE;
 /// Scheduling gate of pods that wait for their topology domain.
 pub const TOPOLOGY_GATE: &str = "kueue.x-k8s.io/topology";
 /// Annotation for pods that get places in a topology without asking for a level of it.

@@ -28,6 +28,8 @@ const MAX_CHAIN: usize = 16;
 pub(crate) struct Slices {
     /// Workloads by the one they are to replace.
     by_old: BTreeMap<WorkloadKey, BTreeSet<WorkloadId>>,
+    /// Workloads whose pods bear the name of another one, by that.
+    by_first: BTreeMap<WorkloadKey, BTreeSet<WorkloadId>>,
     /// Whether charges are being brought in line.
     settling: bool,
 }
@@ -35,21 +37,43 @@ pub(crate) struct Slices {
 impl Queueing {
     /// Takes a new or changed workload into the index.
     pub(crate) fn slice_register(&mut self, id: WorkloadId) {
-        let old = self.wl(id).and_then(|w| w.obj.replaces.clone());
+        let Some((old, first)) = self.slice_names(id) else { return };
         if let Some(old) = old {
             self.slices.by_old.entry(old).or_default().insert(id);
         }
+        if let Some(first) = first {
+            self.slices.by_first.entry(first).or_default().insert(id);
+        }
+    }
+
+    /// The slice that a workload is to replace, and the one whose name its pods bear, if it is another one.
+    fn slice_names(&self, id: WorkloadId) -> Option<(Option<WorkloadKey>, Option<WorkloadKey>)> {
+        let obj = &self.wl(id)?.obj;
+        let first =
+            (!obj.first_slice.is_empty() && obj.first_slice != obj.key.name).then(|| obj.borne_by_pods());
+        Some((obj.replaces.clone(), first))
     }
 
     /// Takes a workload out of the index.
     pub(crate) fn slice_forget(&mut self, id: WorkloadId) {
-        let Some(old) = self.wl(id).and_then(|w| w.obj.replaces.clone()) else { return };
-        if let Some(set) = self.slices.by_old.get_mut(&old) {
-            set.remove(&id);
-            if set.is_empty() {
-                self.slices.by_old.remove(&old);
+        let Some((old, first)) = self.slice_names(id) else { return };
+        for (index, name) in [(&mut self.slices.by_old, old), (&mut self.slices.by_first, first)] {
+            let Some(name) = name else { continue };
+            if let Some(set) = index.get_mut(&name) {
+                set.remove(&id);
+                if set.is_empty() {
+                    index.remove(&name);
+                }
             }
         }
+    }
+
+    /// The workloads that pods with this name belong to: the one of that name, and later slices of its elastic job; not those
+    /// that were replaced.
+    pub(crate) fn bearing(&self, name: &WorkloadKey) -> impl Iterator<Item = WorkloadId> {
+        let later = self.slices.by_first.get(name).into_iter().flatten().copied();
+        let goes_on = |id: &WorkloadId| self.wl(*id).is_some_and(|w| !w.obj.status.was_replaced());
+        self.workloads.find(name).into_iter().chain(later).filter(goes_on)
     }
 
     /// The slice whose place a workload is to take, if it is there. A replacement that names a younger slice is
@@ -299,6 +323,10 @@ impl Queueing {
                 let known = self.slices.by_old.get(old).is_some_and(|s| s.contains(&id));
                 assert!(known, "{}: not in the index of slices", wl.obj.key);
             }
+            if let Some((_, Some(first))) = self.slice_names(id) {
+                let known = self.slices.by_first.get(&first).is_some_and(|s| s.contains(&id));
+                assert!(known, "{}: not among the slices of {first}", wl.obj.key);
+            }
             let (Some(reservation), Some(_)) = (self.quota_reservation(id), &wl.obj.replaces) else {
                 continue;
             };
@@ -326,6 +354,7 @@ impl Queueing {
         let gates = &self.config.gates;
         if !gates.elastic_jobs || w.replaces.as_ref().is_some_and(|old| old.namespace != w.key.namespace) {
             w.replaces = None;
+            w.first_slice.clear();
         }
         w.partial_preemption &= gates.partial_preemption;
         if !gates.priority_boost {

@@ -14,7 +14,7 @@ mod storage;
 pub(crate) use device::{nanos, slice as resource_slice};
 pub use node::node;
 pub use objects::cluster_object;
-pub use pod::{pod, pod_spec_from_value};
+pub use pod::{FIRST_SLICE, pod, pod_spec_from_value};
 pub use selector::{label_selector_from_value, node_selector_from_value};
 
 use plimsoll_state::Time;

@@ -16,6 +16,9 @@ use plimsoll_state::model::{
     TolerationOperator, UnsatisfiableAction, Volume, VolumeSource, WeightedPodAffinityTerm,
 };
 
+/// Annotation of workloads and pods of elastic jobs with the name of the first slice (Kueue `WorkloadSliceNameAnnotation`).
+pub const FIRST_SLICE: &str = "kueue.x-k8s.io/workload-slice-name";
+
 /// A Pod from its bytes, JSON or [`protobuf`].
 ///
 /// # Errors
@@ -24,13 +27,14 @@ pub fn pod(bytes: &[u8]) -> std::result::Result<Pod, ConvertError> {
     let raw: lean::Pod = decode_either("Pod", &protobuf::POD, bytes)?;
     let m = raw.metadata;
     let topology_aware = m.annotations.as_ref().is_some_and(|a| TOPOLOGY.iter().any(|k| a.contains_key(*k)));
-    let workload = m.annotations.as_ref().and_then(|a| a.get("kueue.x-k8s.io/workload").cloned());
+    let annotation = |key: &str| m.annotations.as_ref().and_then(|a| a.get(key).cloned()).flatten();
+    let workload = annotation(FIRST_SLICE).or_else(|| annotation("kueue.x-k8s.io/workload"));
     let pod_set = m.labels.as_ref().and_then(|l| l.get("kueue.x-k8s.io/podset").cloned());
     let group = raw.spec.scheduling_group.as_ref().and_then(|g| g.pod_group_name.clone());
     Ok(Pod {
         topology_aware,
         group: group.unwrap_or_default(),
-        workload: workload.flatten().unwrap_or_default(),
+        workload: workload.unwrap_or_default(),
         pod_set: pod_set.flatten().unwrap_or_default(),
         uid: m.uid.unwrap_or_default(),
         namespace: m.namespace.unwrap_or_else(|| "default".to_owned()),

@@ -261,6 +261,7 @@ pub fn workload(object: &Value) -> Outcome<Workload> {
         priority_boost: text(&meta["annotations"], PRIORITY_BOOST).parse().unwrap_or(0),
         partial_preemption: meta["annotations"][PARTIAL_PREEMPTION] == "true",
         replaces: replaces(&meta["annotations"]),
+        first_slice: text(&meta["annotations"], crate::convert::FIRST_SLICE),
         has_variants: variants::is_parent(meta),
         variant_of: variants::parent_uid(meta).to_owned(),
         allowed_flavors: variants::allowed_flavors(meta),
@@ -287,7 +288,6 @@ pub const PRIORITY_BOOST: &str = "kueue.x-k8s.io/priority-boost";
 pub const PARTIAL_PREEMPTION: &str = "kueue.x-k8s.io/partial-preemption";
 /// Annotation with namespace and name of the slice whose place a workload takes (Kueue KEP-77).
 pub const REPLACEMENT_FOR: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
-
 fn replaces(annotations: &Value) -> Option<WorkloadKey> {
     let (namespace, name) = annotations[REPLACEMENT_FOR].as_str()?.split_once('/')?;
     Some(WorkloadKey { namespace: namespace.to_owned(), name: name.to_owned() })

@@ -15,6 +15,7 @@ mod quota_release;
 mod status;
 pub mod variants;
 
+pub use crate::convert::FIRST_SLICE;
 pub use charged::{CHARGED_PODS, keep_charge, keeps_charge, reclaimed};
 pub use decode::{
     PARTIAL_PREEMPTION, PREEMPTION_CONFIG, PRIORITY_BOOST, REPLACEMENT_FOR, cluster_queue, cohort,

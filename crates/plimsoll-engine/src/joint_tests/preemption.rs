@@ -47,6 +47,21 @@ fn victims_are_those_that_leave_room_for_a_pod() {
     assert_eq!((staying.len(), staying.iter().all(|n| *n == staying[0])), (2, true));
 }
 
+/// Pods of all slices of an elastic job bear the name of the first one.
+#[test]
+fn an_elastic_job_that_has_grown_leaves_its_nodes() {
+    let mut w = world(&[2], &[]);
+    w.submit("grown", 2, 1);
+    if let Some(workload) = w.workloads.get_mut("grown") {
+        workload.first_slice = "first".into();
+    }
+    w.tell("grown");
+    w.pods.values_mut().flatten().for_each(|p| p.workload = "first".into());
+    w.touch_bound_pods(0);
+    w.submit_to("c", "high", 10, vec![pod_set("main", 1, 2)]);
+    assert_eq!((w.preempted.as_slice(), w.bound.contains("high-0")), (&["grown".to_owned()][..], true));
+}
+
 /// A search for victims that failed is made again once something has changed that victims depend on.
 #[test]
 fn a_search_for_victims_that_failed_is_not_repeated_in_vain() {

@@ -128,6 +128,23 @@ impl Harness {
         self.act(actions);
     }
 
+    /// The LocalQueue is created anew, of a second ClusterQueue with the same quota.
+    fn move_queue(&mut self) {
+        let mut other = Self::cluster_queue(self.quota, self.strict);
+        other.name = "other".into();
+        let lq = json!({"metadata": {"namespace": "ns", "name": "q"}, "spec": {"clusterQueue": "other"}});
+        let mut batch = vec![
+            CoreEvent::Queueing(Event::LocalQueueDelete("ns".into(), "q".into())),
+            CoreEvent::Queueing(Event::ClusterQueueUpsert(Box::new(other))),
+            CoreEvent::Queueing(Event::LocalQueueUpsert(Box::new(
+                plimsoll_api::kueue::local_queue(&lq).unwrap(),
+            ))),
+        ];
+        let mut actions = Vec::new();
+        self.engine.step(self.now, &mut batch, &mut actions);
+        self.act(actions);
+    }
+
     /// The watches show all changes.
     fn show(&mut self) {
         let mut batch: Vec<CoreEvent> = Vec::new();
@@ -508,6 +525,20 @@ fn a_job_grows_and_shrinks_while_it_runs() {
     assert_eq!(w.charged(), 0);
     assert!(w.workloads("a").iter().all(|s| json::is_true(s, "Finished")));
     assert_eq!(w.notes.iter().filter(|n| n.contains("is declared finished")).count(), 1);
+}
+
+#[test]
+fn a_slice_in_another_cluster_queue_leaves_no_quota_behind() {
+    let mut w = Harness::new(5);
+    w.job("a", 2);
+    w.settle();
+    w.move_queue();
+    w.scale("a", 3);
+    w.settle();
+    assert_eq!((w.running("a"), w.charged()), (3, 3), "{:?}", w.notes);
+    w.scale("a", 4);
+    w.settle();
+    assert_eq!((w.running("a"), w.charged(), w.workloads("a").len()), (4, 4, 3));
 }
 
 #[test]

@@ -48,10 +48,12 @@ impl Cycle<'_> {
     fn claim_starts(&mut self, rank: &ClaimRank) -> Option<Time> {
         let plan = self.claims.plan_of(rank)?;
         let blockers = self.nodes.as_mut()?.blockers(plan)?;
-        let ends = blockers.iter().map(|key| {
-            let id = self.state.workloads.find(key)?;
-            self.state.latest_end(id, self.now)
-        });
-        ends.collect::<Option<Vec<Time>>>()?.into_iter().max()
+        let mut ends = Vec::new();
+        for key in blockers {
+            let mut ids = self.state.bearing(&key).peekable();
+            ids.peek()?;
+            ends.push(ids.map(|id| self.state.latest_end(id, self.now)).collect::<Option<Vec<Time>>>()?);
+        }
+        ends.into_iter().flatten().max()
     }
 }

@@ -94,8 +94,11 @@ impl Queueing {
         if let Some(old) = &named {
             self.window_named(id, old, &w.run_window);
         }
-        let other_old =
-            self.wl(id).is_some_and(|old| old.obj.replaces != w.replaces || old.obj.creation != w.creation);
+        let other_old = self.wl(id).is_some_and(|old| {
+            old.obj.replaces != w.replaces
+                || old.obj.first_slice != w.first_slice
+                || old.obj.creation != w.creation
+        });
         let old_before = self.old_slice(id).filter(|_| other_old);
         if other_old {
             self.slice_forget(id);

@@ -278,6 +278,8 @@ pub struct Workload {
     pub partial_preemption: bool,
     /// The workload that this one takes the place of (annotation `workload-slice-replacement-for`, Kueue KEP-77).
     pub replaces: Option<WorkloadKey>,
+    /// The first slice of its elastic job, whose name all pods of the job bear (annotation `workload-slice-name`); empty: none.
+    pub first_slice: String,
     /// Whether variants are admitted in its place, one for each flavor (label `concurrent-admission-parent`, Kueue KEP-8691).
     pub has_variants: bool,
     /// UID of the workload of which it is a variant, possibly empty.
@@ -319,6 +321,12 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// The workload whose name its pods bear: that of the first slice, or its own.
+    pub fn borne_by_pods(&self) -> WorkloadKey {
+        let first = Some(&self.first_slice).filter(|f| !f.is_empty());
+        WorkloadKey { namespace: self.key.namespace.clone(), name: first.unwrap_or(&self.key.name).clone() }
+    }
+
     /// The priority that decides: the resolved one plus the boost.
     pub fn effective_priority(&self) -> i64 {
         i64::from(self.priority) + i64::from(self.priority_boost)

@@ -287,7 +287,7 @@ impl Queueing {
 
     /// Those of the workloads that are admitted with a place on a node.
     fn placed_of(&self, workloads: &BTreeSet<WorkloadKey>, node: &str) -> Vec<WorkloadId> {
-        let ids = workloads.iter().filter_map(|key| self.workloads.find(key));
+        let ids = workloads.iter().flat_map(|key| self.bearing(key));
         let placed =
             |id: &WorkloadId| self.wl(*id).is_some_and(|w| keeps_places(w) && is_placed_on(&w.obj, node));
         ids.filter(placed).collect()
@@ -398,7 +398,8 @@ impl Queueing {
 
     /// Whether a pod of the workload goes on there, and the pods that were sent there and wait.
     fn pods_on(&self, wl: &Workload, node: &str) -> (bool, Vec<String>) {
-        let here = || self.tas.health.on(node).filter(|(_, p)| p.workload == wl.key);
+        let name = wl.borne_by_pods();
+        let here = || self.tas.health.on(node).filter(|(_, p)| p.workload == name);
         let goes_on = here().any(|(_, p)| p.node == node && p.goes_on);
         // A node that the pod's own template asks for is the user's business.
         let sent = |p: &Placed| p.topology_aware || is_placed_whole(wl);
@@ -439,7 +440,7 @@ impl Queueing {
     fn sent_to(&self, node: &str) -> Vec<WorkloadId> {
         let keys: BTreeSet<&WorkloadKey> =
             self.tas.health.on(node).filter(|(_, p)| p.host == node).map(|(_, p)| &p.workload).insert_each();
-        let ids = keys.into_iter().filter_map(|k| self.workloads.find(k));
+        let ids = keys.into_iter().flat_map(|k| self.bearing(k));
         let stays = |id: &WorkloadId| {
             self.wl(*id).is_some_and(|w| {
                 !w.obj.status.is_true(cond::FINISHED) && !w.obj.status.is_true(cond::EVICTED)

@@ -420,6 +420,24 @@ fn tolerations_decide_whether_a_taint_matters() {
     }
 }
 
+/// Pods of all slices of an elastic job bear the name of the first one.
+#[test]
+fn pods_that_bear_the_first_slices_name_keep_a_tainted_node() {
+    let mut w = Harness::new(Config::default(), &[], &[("a-1-x", 2), ("a-1-y", 2)]);
+    w.submit(Workload { first_slice: "first".into(), ..job("j", 2, request(Some("rack"), None, &[])) });
+    for name in ["one", "two"] {
+        w.show_pod("first", name, "a-1-x", |p| {
+            p.spec.node_name = "a-1-x".into();
+            p.status.phase = Phase::Running;
+        });
+    }
+    let taint = Taint { key: "k".into(), value: String::new(), effect: TaintEffect::NoExecute };
+    w.change_node("a-1-x", |n| n.taints.push(taint));
+    assert!(w.job("j").status.unhealthy_nodes.is_empty());
+    w.end_pods_on("a-1-x");
+    assert_eq!(w.job("j").status.unhealthy_nodes, ["a-1-x"]);
+}
+
 /// A node that comes back before it was replaced is no longer unhealthy.
 #[test]
 fn a_node_that_recovers_is_kept() {

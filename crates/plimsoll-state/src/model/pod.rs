@@ -394,7 +394,8 @@ pub struct Pod {
     pub owners: Vec<OwnerRef>,
     /// Creation time.
     pub creation_time: Time,
-    /// Workload it was admitted with (annotation `kueue.x-k8s.io/workload`), possibly empty.
+    /// Workload it was admitted with (annotation `kueue.x-k8s.io/workload`), of elastic jobs the first slice (annotation
+    /// `workload-slice-name`); possibly empty.
     pub workload: String,
     /// Podset of that workload (label `kueue.x-k8s.io/podset`), possibly empty.
     pub pod_set: String,

@@ -159,7 +159,8 @@ impl Cycle<'_> {
         let Some(before) = self.claims.rank_of(&self.state, e.id) else { return true };
         self.lift_claims(e.id);
         let gone = e.targets.iter().map(|t| t.id).chain(self.preempted.iter().copied());
-        let gone: Vec<WorkloadKey> = gone.filter_map(|id| Some(self.state.wl(id)?.obj.key.clone())).collect();
+        let gone: Vec<WorkloadKey> =
+            gone.filter_map(|id| Some(self.state.wl(id)?.obj.borne_by_pods())).collect();
         let (flavors, pods) = self.claim_of_assignment(e);
         let Some(nodes) = self.nodes.as_mut() else { return true };
         nodes.simulate_removal(None);
@@ -217,11 +218,8 @@ impl Cycle<'_> {
         if targets.is_empty() {
             // Their quota is free already, and their pods are on their way.
             let blockers = self.nodes.as_mut()?.blockers(claim.plan).filter(|b| !b.is_empty())?;
-            let holds = |key| {
-                let id = self.state.workloads.find(key)?;
-                self.state.wl(id)?.quota()
-            };
-            if blockers.iter().any(|key| holds(key).is_some()) {
+            let mut ids = blockers.iter().flat_map(|key| self.state.bearing(key));
+            if ids.any(|id| self.state.wl(id).is_some_and(|w| w.quota().is_some())) {
                 return None;
             }
         }

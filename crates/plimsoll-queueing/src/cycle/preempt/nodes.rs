@@ -257,9 +257,12 @@ impl Cycle<'_> {
     /// Takes the pods of a candidate out.
     pub(super) fn take_out_nodes(&mut self, need: &PreemptionContext, id: WorkloadId) {
         let (Some(_), Some(nodes)) = (&need.nodes, self.nodes.as_mut()) else { return };
-        let Some(key) = self.state.workloads.get(id).map(|w| w.obj.key.clone()) else { return };
+        let Some(key) = self.state.workloads.get(id).map(|w| w.obj.borne_by_pods()) else { return };
         nodes.simulate_removal(Some(&key));
-        self.node_search.removed.push(key);
+        // Two slices of a job have the same pods.
+        if !self.node_search.removed.contains(&key) {
+            self.node_search.removed.push(key);
+        }
     }
 
     /// Whether all pods have a node beside what is not removed.
@@ -286,7 +289,7 @@ impl Cycle<'_> {
         if needed.pods.iter().any(|(p, _)| !p.spec.spread.is_empty() || p.spec.affinity.pod.is_some()) {
             return false;
         }
-        let key = |id| Some(self.state.workloads.get(id)?.obj.key.clone());
+        let key = |id| Some(self.state.workloads.get(id)?.obj.borne_by_pods());
         let keys: Vec<WorkloadKey> =
             candidates.filter_map(key).filter(|k| !self.node_search.removed.contains(k)).collect();
         self.node_search.run.into_iter().for_each(|run| nodes.lift(run));
@@ -310,7 +313,7 @@ impl Cycle<'_> {
     /// Puts the pods of a candidate back, if the preemptor's have nodes beside them.
     pub(super) fn put_back_beside(&mut self, need: &PreemptionContext, id: WorkloadId) -> bool {
         let (Some(_), Some(nodes)) = (&need.nodes, self.nodes.as_mut()) else { return true };
-        let Some(key) = self.state.workloads.get(id).map(|w| w.obj.key.clone()) else { return true };
+        let Some(key) = self.state.workloads.get(id).map(|w| w.obj.borne_by_pods()) else { return true };
         let Some(run) = self.node_search.run else { return true };
         if !need.tas.is_empty() {
             return self.put_back_beside_places(need, &key, run);
@@ -387,7 +390,7 @@ impl Cycle<'_> {
         if self.node_search.only_nodes && !self.is_lower(need, id) {
             return true;
         }
-        let protection = nodes.protection(&wl.obj.key, needed.priority);
+        let protection = nodes.protection(&wl.obj.borne_by_pods(), needed.priority);
         if protection == Protection::None || !self.quota_need_fits(need, borrow) {
             return false;
         }
@@ -408,7 +411,7 @@ impl Cycle<'_> {
         let Some(wl) = self.state.wl(id).filter(|w| !w.obj.status.is_true(cond::EVICTED)) else {
             return false;
         };
-        if nodes.protection(&wl.obj.key, needed.priority) != Protection::Budget
+        if nodes.protection(&wl.obj.borne_by_pods(), needed.priority) != Protection::Budget
             || !self.quota_need_fits(need, borrow)
         {
             return false;
@@ -424,7 +427,7 @@ impl Cycle<'_> {
         victims: &BTreeSet<WorkloadId>,
     ) -> Vec<WorkloadKey> {
         let Some(nodes) = self.nodes.as_mut().filter(|_| !victims.is_empty()) else { return Vec::new() };
-        let key = |id: &WorkloadId| Some(self.state.workloads.get(*id)?.obj.key.clone());
+        let key = |id: &WorkloadId| Some(self.state.workloads.get(*id)?.obj.borne_by_pods());
         let keys: Vec<WorkloadKey> = victims.iter().filter_map(key).collect();
         for key in &keys {
             nodes.simulate_removal(Some(key));
