@@ -88,7 +88,7 @@ fn device_value(expression: &str, driver: &str, device: &Device) -> Evaluated {
     let capacity = device.capacity.iter().map(|(n, v)| (n.clone(), quantity(&v.text)));
     Ok(from_entries([
         ("driver".to_owned(), Value::from(driver)),
-        ("allowMultipleAllocations".to_owned(), Value::Bool(false)),
+        ("allowMultipleAllocations".to_owned(), Value::Bool(device.multiple)),
         ("attributes".to_owned(), by_domain(expression, driver, attributes)?),
         ("capacity".to_owned(), by_domain(expression, driver, capacity)?),
     ]))

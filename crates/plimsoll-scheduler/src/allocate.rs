@@ -7,7 +7,8 @@ mod prepare;
 
 pub(crate) use pools::Pools;
 
-use super::cluster::devices::{Devices, Slice};
+use super::cluster::devices::Devices;
+use super::cluster::slices::Slice;
 use super::cluster::{Cluster, NodeId};
 use constraints::Settled;
 use plimsoll_state::model::{
@@ -19,6 +20,9 @@ use std::sync::Arc;
 
 /// Most steps of one search; upstream bounds it by time, which would not be the same in every run.
 const MAX_STEPS: u32 = 200_000;
+
+/// Most devices that one search looks at, each as often as it does; a step looks at all that come after the one before.
+const MAX_LOOKS: u32 = 2_000_000;
 
 /// Most claims, requests and devices one after the other: the search recurses into each, and how many claims a pod
 /// names is for its user to say.
@@ -73,6 +77,8 @@ struct Way {
     count: usize,
     /// The devices when all are asked for.
     all: Option<Vec<usize>>,
+    /// Whether each device is selected, as far as that has been asked.
+    known: Vec<Option<bool>>,
 }
 
 /// Where the search is: the next device of a way to satisfy a request of a claim.
@@ -107,6 +113,7 @@ struct Search<'a> {
     settled: Vec<Vec<Settled>>,
     given: Vec<Given>,
     steps: u32,
+    looks: u32,
     depth: u32,
 }
 
@@ -148,6 +155,18 @@ impl<'a> Search<'a> {
         let row = &self.cluster.nodes[self.node];
         let by_device = candidate.slice.reach.is_none();
         Ok(!by_device || candidate.slice.reaches(candidate.index, row, &self.cluster.strings))
+    }
+
+    /// The same, asked once for each way to satisfy a request.
+    fn is_selected(&mut self, at: At, which: usize) -> Result<bool, Failure> {
+        if let Some(Some(known)) = self.ways[at.claim][at.request][at.way].known.get(which) {
+            return Ok(*known);
+        }
+        let selected = self.selects(at, &self.candidates[which])?;
+        let known = &mut self.ways[at.claim][at.request][at.way].known;
+        known.resize(self.candidates.len(), None);
+        known[which] = Some(selected);
+        Ok(selected)
     }
 
     /// Gives a device to a request if nothing speaks against it. `must`: no other will do.
@@ -193,10 +212,8 @@ impl<'a> Search<'a> {
             }
             return Ok(false);
         }
-        let name = &alternative.name;
-        let full = if name.is_empty() { request.name.clone() } else { format!("{}/{name}", request.name) };
         self.given[at.claim].devices.push(AllocatedDevice {
-            request: full,
+            request: request.full_name(alternative),
             driver: slice.raw.driver.clone(),
             pool: slice.raw.pool.clone(),
             device: device.name.clone(),
@@ -286,10 +303,14 @@ impl<'a> Search<'a> {
     fn some(&mut self, at: At, chosen: bool, start: usize) -> Result<Step, Failure> {
         let admin = self.wanted[at.claim].requests[at.request].alternatives[at.way].admin;
         for which in start..self.candidates.len() {
+            self.looks += 1;
+            if self.looks > MAX_LOOKS {
+                return Err(Failure::TooLong);
+            }
             let c = &self.candidates[which];
             let held =
                 if admin { c.given_to.contains(&at.claim) } else { c.in_use || !c.given_to.is_empty() };
-            if held || !self.selects(at, c)? || !self.take(at, which, false)? {
+            if held || !self.is_selected(at, which)? || !self.take(at, which, false)? {
                 continue;
             }
             let rest = self.step(At { device: at.device + 1, ..at }, chosen, which + 1)?;
@@ -329,6 +350,53 @@ pub(crate) fn allocate(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two of many devices, and one that no device is: each pair is tried with all others.
+    #[test]
+    fn a_search_looks_at_so_many_devices_at_most() {
+        let mut cluster = Cluster::default();
+        let node = cluster.node_row("n");
+        let device = |i: usize| Device { name: format!("d{i}"), ..Device::default() };
+        let slice = plimsoll_state::model::ResourceSlice {
+            name: "s".into(),
+            slice_count: 1,
+            reach: Some(plimsoll_state::model::Reach::All),
+            devices: (0..1024).map(device).collect(),
+            ..plimsoll_state::model::ResourceSlice::default()
+        };
+        cluster.objects.devices.put_slice(&slice, &mut cluster.strings);
+        let class = plimsoll_state::model::DeviceClass { name: "c".into(), ..Default::default() };
+        cluster.objects.devices.classes.insert("c".into(), Arc::new(class));
+        let request = |name: &str, count| DeviceRequest {
+            name: name.to_owned(),
+            prioritized: false,
+            alternatives: vec![DeviceAlternative {
+                name: String::new(),
+                class: "c".into(),
+                selectors: Vec::new(),
+                count: DeviceCount::Exactly(count),
+                tolerations: Vec::new(),
+                admin: false,
+                shares_capacity: false,
+            }],
+        };
+        // No device has the attribute.
+        let constraint = DeviceConstraint {
+            requests: vec!["b".into()],
+            match_attribute: Some("d/x".into()),
+            distinct_attribute: None,
+        };
+        let wanted = Wanted {
+            claim: "n/c".to_owned(),
+            requests: vec![request("a", 2), request("b", 1)],
+            constraints: vec![constraint],
+        };
+        let pools = Pools::new(&cluster.objects.devices);
+        let mut search =
+            Search::new(&cluster, &pools, std::slice::from_ref(&wanted), node).expect("it is valid");
+        assert!(matches!(search.step(At::default(), false, 0), Err(Failure::TooLong)));
+        assert!(search.looks <= MAX_LOOKS + 1 && search.steps < MAX_STEPS, "{} steps", search.steps);
+    }
 
     #[test]
     fn claims_without_end_take_too_long() {

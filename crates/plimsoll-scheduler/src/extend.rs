@@ -2,6 +2,8 @@
 //! taken from the queue, because cycles are serial (upstream `ScheduleOne`). At the end the other plugins
 //! are called again, on the state of then.
 
+mod preempt;
+
 use super::cluster::{Cluster, NodeId, PodId};
 use super::cycle::{Cycle, totals};
 use super::decide::{self, Outcome};
@@ -10,9 +12,7 @@ use super::extender::{ExtenderAnswer, ExtenderCall, ExtenderVictims};
 use super::framework::{Code, ExtensionPoint, Incoming, PluginId, Reason, RemoteCall, Status};
 use super::message::Failure;
 use super::metrics::Unmetered;
-use super::plugins::preemption;
 use super::queue::Stage;
-use super::record::FailureReason;
 use super::runner::Runner;
 use super::{Action, Scheduler};
 use plimsoll_state::intern::{Map, Sym};
@@ -94,19 +94,14 @@ impl Scheduler {
     pub(super) fn extend(&mut self, id: PodId, skip_nominated: bool) {
         let Some(profile) = self.runner_of(id) else { return };
         if self.cluster.node_count == 0 {
-            return self.failed(
-                id,
-                FailureReason::Unschedulable,
-                "no nodes available to schedule pods",
-                None,
-            );
+            return self.conclude(id, Outcome::NoNodes);
         }
         self.in_flight_events.entry(id).or_default();
         let incoming = Incoming::new(&self.cluster, id);
         let mut cycle = Cycle::pre_filter(&Unmetered, &self.runners[profile], &self.cluster, incoming);
         let (verdicts, nominated_first) = match filter(&mut cycle, &mut self.cluster, skip_nominated) {
             Ok(found) => found,
-            Err(text) => return self.failed(id, FailureReason::SchedulerError, &text, None),
+            Err(text) => return self.conclude(id, Outcome::Error(text)),
         };
         let names = |(n, s): &(NodeId, Status)| s.is_success().then(|| self.cluster.nodes[*n].name);
         let feasible: Vec<Sym> = verdicts.iter().filter_map(names).collect();
@@ -232,7 +227,7 @@ impl Scheduler {
         let mut cycle = Cycle::pre_filter(&Unmetered, &self.runners[profile], &self.cluster, incoming);
         let mut verdicts = match filter(&mut cycle, &mut self.cluster, true) {
             Ok((verdicts, _)) => verdicts,
-            Err(text) => return self.failed(id, FailureReason::SchedulerError, &text, None),
+            Err(text) => return self.conclude(id, Outcome::Error(text)),
         };
         let by_name: Map<Sym, Status> = ext.rejected.iter().cloned().collect();
         for (node, status) in verdicts.iter_mut().filter(|(_, s)| s.is_success()) {
@@ -293,13 +288,14 @@ impl Scheduler {
         match &mut ext.step {
             Step::Filter(plugin, asked) if asked.extender == extender => match answer {
                 Ok(ExtenderAnswer::Filter { nodes, failed, unresolvable }) => {
-                    let by = (*plugin, Arc::clone(&asked.name));
-                    if let Err(text) = self.take_filter(by, &nodes, &failed, &unresolvable) {
-                        return self.break_off(&text);
+                    let (by, ignorable) = ((*plugin, Arc::clone(&asked.name)), asked.ignorable);
+                    match self.take_filter(by, &nodes, &failed, &unresolvable) {
+                        Err(text) if !ignorable => self.break_off(&text),
+                        // It has changed nothing.
+                        Ok(()) | Err(_) => self.ask_filter(extender + 1),
                     }
-                    self.ask_filter(extender + 1);
                 }
-                Err(_) if asked.ignorable => self.ask_filter(extender + 1),
+                _ if asked.ignorable => self.ask_filter(extender + 1),
                 Err(text) => self.break_off(&text),
                 Ok(_) => self.break_off("the extender answered another question"),
             },
@@ -363,79 +359,9 @@ impl Scheduler {
         Ok(())
     }
 
-    fn take_preempt(&mut self, extender: usize, ignorable: bool, answer: Result<ExtenderAnswer, String>) {
-        let Some(ext) = &mut self.extending else { return };
-        let Step::Preempt { failure, plans, .. } = &mut ext.step else { return };
-        let mut error = None;
-        match answer {
-            Ok(ExtenderAnswer::Preempt(kept)) => {
-                let mut left = Vec::new();
-                for (node, uids, violations) in kept {
-                    let Some(plan) = plans.iter().find(|p| p.node == node) else { continue };
-                    let pods: Vec<_> = plan.pods.iter().filter(|p| uids.contains(&p.uid)).cloned().collect();
-                    if !pods.is_empty() {
-                        left.push(ExtenderVictims { node, pods, violations });
-                    } else if !ignorable {
-                        error = Some(format!("expected at least one victim pod on node {node:?}"));
-                    }
-                }
-                *plans = left;
-            }
-            Err(_) if ignorable => {}
-            Err(text) => error = Some(text),
-            Ok(_) => error = Some("the extender answered another question".to_owned()),
-        }
-        let id = ext.id;
-        if let Some(text) = error {
-            failure.fit.post_filter = format!("preemption: {text}");
-            plans.clear();
-            return self.conclude_preempt();
-        }
-        let plans = plans.clone();
-        let next = self.remote(id, ExtensionPoint::PostFilter).find(|(_, call)| call.extender > extender);
-        match next.filter(|_| !plans.is_empty()) {
-            None => self.conclude_preempt(),
-            Some((_, next)) => {
-                let extender = next.extender;
-                if let Some(Extending { step: Step::Preempt { call, .. }, .. }) = &mut self.extending {
-                    *call = next;
-                }
-                let call = self.extending.as_ref().map_or(0, |e| e.call);
-                let (pod, what) = (self.pod_ref(id), ExtenderCall::Preempt(plans));
-                self.outbox.push(Action::Extend { pod, extender, call, what });
-            }
-        }
-    }
-
-    /// All extenders have answered about victims.
-    fn conclude_preempt(&mut self) {
-        let Some(Extending { id, step: Step::Preempt { mut failure, plans, .. }, .. }) =
-            self.extending.take()
-        else {
-            return;
-        };
-        let cluster = &self.cluster;
-        let candidates: Vec<_> = plans
-            .iter()
-            .filter_map(|plan| {
-                let node = cluster.node_by_name(cluster.strings.get(&plan.node)?)?;
-                let on_node = |p: &super::PodRef| {
-                    cluster.pod_by_uid(&p.uid).filter(|v| cluster.pods[*v].node == Some(node))
-                };
-                let victims: Vec<PodId> = plan.pods.iter().filter_map(on_node).collect();
-                (!victims.is_empty()).then(|| preemption::candidate(cluster, node, victims, plan.violations))
-            })
-            .collect();
-        if candidates.is_empty() && failure.fit.post_filter.is_empty() {
-            "preemption: no candidate node for preemption".clone_into(&mut failure.fit.post_filter);
-        }
-        let candidate = decide::choose(candidates, &mut self.rng);
-        self.conclude(id, Outcome::Rejected { failure: *failure, candidate, clear_nomination: false });
-    }
-
     fn break_off(&mut self, text: &str) {
         if let Some(ext) = self.extending.take() {
-            self.failed(ext.id, FailureReason::SchedulerError, text, None);
+            self.conclude(ext.id, Outcome::Error(text.to_owned()));
         }
     }
 

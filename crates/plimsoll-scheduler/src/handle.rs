@@ -205,6 +205,7 @@ impl Scheduler {
         }
         self.cluster.reshape(id, shape, extra);
         self.cluster.sources.set_pod(id, pod);
+        let leaves = pod.deleting && !self.cluster.pods[id].deleting;
         self.cluster.set_deleting(id, pod.deleting);
         self.cluster.set_queued(id, !pod.workload.is_empty());
         self.cluster.pods[id].start_time = pod.status.start_time;
@@ -218,7 +219,9 @@ impl Scheduler {
             return;
         }
         if self.cluster.pods[id].node.is_some() {
-            if self.in_flight_events.contains_key(&id) {
+            if leaves {
+                self.end_waits_of_leaving(id);
+            } else if self.in_flight_events.contains_key(&id) {
                 self.own_update(id, old, was_gated && pod.spec.scheduling_gates.is_empty());
             }
             return;

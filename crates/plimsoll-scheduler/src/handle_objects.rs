@@ -285,7 +285,7 @@ pub(super) fn object_pair(
         })),
         ClusterObject::DeviceSlice(_) => ObjectChange::DeviceSlice(both(old, new, |o| {
             let ClusterObject::DeviceSlice(v) = o else { return None };
-            Some(super::cluster::devices::Slice::new(v, s))
+            Some(super::cluster::slices::Slice::new(v, s))
         })),
         ClusterObject::DeviceClass(_) => ObjectChange::DeviceClass(both(old, new, |o| {
             let ClusterObject::DeviceClass(v) = o else { return None };

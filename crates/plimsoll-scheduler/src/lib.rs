@@ -51,6 +51,7 @@ mod reload;
 mod runner;
 mod sweep;
 mod victims;
+mod work;
 
 pub use evaluate::{NodeScore, Rejection, Verdict, Victims};
 pub use extender::{Extender, ExtenderAnswer, ExtenderCall, ExtenderTls, ExtenderVictims};
@@ -65,12 +66,12 @@ pub use metrics::{
 pub use plugins::{FitArgs, ResourceWeight, StrategyKind};
 pub use queue::{Backoff, QueueCounts};
 pub use record::{FailureReason, PodEvent, RecordCause};
+pub use work::{AllocationTerms, DeviceGrant, ExtendedClaim, PreBindWork};
 
 use cluster::{Cluster, PodId};
 use plimsoll_state::Answer;
 use plimsoll_state::DeviceSelector;
 use plimsoll_state::intern::Map;
-use plimsoll_state::model;
 use plimsoll_state::reservation::{DryRunId, ReservationId};
 use plimsoll_state::rng::Rng;
 use plimsoll_state::slab::Slab;
@@ -166,48 +167,6 @@ pub struct PodRef {
     pub namespace: String,
     /// Name.
     pub name: String,
-}
-
-/// Devices for one claim.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceGrant {
-    /// Namespace of the claim.
-    pub namespace: String,
-    /// Name of the claim.
-    pub name: String,
-    /// UID of the claim.
-    pub uid: String,
-    /// Devices to write into `status.allocation`; none when the claim is allocated and only to be reserved.
-    pub devices: Vec<model::AllocatedDevice>,
-    /// Devices that it has been allocated, when it is only to be reserved or released: with others it is another allocation.
-    pub allocated: Vec<model::AllocatedDevice>,
-}
-
-/// A claim to create for the extended resources of a pod that devices stand for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExtendedClaim {
-    /// Requests: name, DeviceClass, number of devices.
-    pub requests: Vec<(String, String, i64)>,
-    /// `status.extendedResourceClaimStatus.requestMappings` of the pod: container, resource, request.
-    pub mappings: Vec<(String, String, String)>,
-    /// Devices to write into its `status.allocation`.
-    pub devices: Vec<model::AllocatedDevice>,
-    /// Names of claims that an earlier attempt made for the pod, to be deleted.
-    pub stale: Vec<String>,
-}
-
-/// What must be written before a pod can be bound.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PreBindWork {
-    /// Claims to allocate and to reserve for the pod (`status.reservedFor`). An allocation is usable on the chosen
-    /// node only.
-    pub devices: Vec<DeviceGrant>,
-    /// A claim to create, allocated on the chosen node.
-    pub extended: Option<Box<ExtendedClaim>>,
-    /// Claims (namespace, name) and the volumes whose `spec.claimRef` is to name them.
-    pub bindings: Vec<((String, String), String)>,
-    /// Claims (namespace, name) to annotate with the chosen node, so that a volume is made for them.
-    pub provisions: Vec<(String, String)>,
 }
 
 /// What placement asks the outside to do.

@@ -224,6 +224,16 @@ impl Scheduler {
         }
     }
 
+    /// A pod that waits before it is bound is being deleted: what it has taken is free from now on, also while a finalizer keeps it
+    /// (upstream `handleAssumedPodDeletion`). One that is being written ends with the answer.
+    pub(super) fn end_waits_of_leaving(&mut self, id: PodId) {
+        if self.waiting.leave(id) {
+            self.run_deferred_calls();
+        } else if self.can_cancel(id) {
+            self.end_pre_bind(id, "context canceled");
+        }
+    }
+
     /// Nominates a pod to a node, or to none.
     pub(super) fn nominate(&mut self, id: PodId, node: Option<NodeId>) {
         if self.cluster.pods[id].nominated != node {

@@ -6,7 +6,8 @@ use super::cluster::objects::{Assumed, Claim, Volume};
 use super::cluster::{NodeId, Pair, PodId};
 use super::framework::{PluginId, PreBindResult};
 use super::metrics::Unmetered;
-use super::{Action, DeviceGrant, Map, PreBindWork, Scheduler};
+use super::work::PreBindWork;
+use super::{Action, Map, Scheduler};
 use plimsoll_state::intern::Sym;
 use plimsoll_state::time::Time;
 use smallvec::SmallVec;
@@ -15,6 +16,9 @@ use std::collections::BTreeMap;
 /// Of pods for which nothing must be written before they are bound.
 static NO_WORK: PreBindWork =
     PreBindWork { devices: Vec::new(), extended: None, bindings: Vec::new(), provisions: Vec::new() };
+
+/// What VolumeBinding does in PreBind, in messages.
+pub(crate) const BINDING_VOLUMES: &str = "binding volumes";
 
 /// A pod in PreBind.
 #[derive(Clone, Debug)]
@@ -25,6 +29,8 @@ pub(crate) struct PreBinding {
     /// When PreBind began.
     began: Time,
     stage: Stage,
+    /// What has gone wrong, while the rest is being written, with claims and volumes that were written already: by their name.
+    failed: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug)]
@@ -55,6 +61,11 @@ impl PreBinding {
         }
     }
 
+    /// Whether work of this kind is being written.
+    fn is_written(&self, concerns: &impl Fn(&PreBindWork) -> bool) -> bool {
+        matches!(self.stage, Stage::Writing) && concerns(&self.work)
+    }
+
     fn deadline(&self) -> Option<(Time, &'static str)> {
         match self.stage {
             Stage::Waiting { deadline, operation, .. } => Some((deadline, operation)),
@@ -78,7 +89,7 @@ impl Scheduler {
             let key = (self.cluster.strings.intern(&grant.namespace), grant.name.clone());
             let given =
                 InFlight { uid: grant.uid.clone(), devices: grant.devices.clone(), ..InFlight::default() };
-            objects.devices.in_flight.insert(key, given);
+            objects.devices.give(key, given);
         }
         if let Some(claim) = &work.extended {
             let pod = &self.cluster.pods[id];
@@ -88,7 +99,7 @@ impl Scheduler {
                 replaces: claim.stale.clone(),
                 devices: claim.devices.clone(),
             };
-            objects.devices.in_flight.insert(key, given);
+            objects.devices.give(key, given);
         }
         for (claim, volume) in &work.bindings {
             objects.assumed.insert(claim.clone(), Assumed::Volume(volume.clone()));
@@ -96,7 +107,8 @@ impl Scheduler {
         for claim in &work.provisions {
             objects.assumed.insert(claim.clone(), Assumed::Node(node.clone()));
         }
-        let row = PreBinding { work, writers, began: self.now, stage: Stage::Reserved };
+        let row =
+            PreBinding { work, writers, began: self.now, stage: Stage::Reserved, failed: BTreeMap::new() };
         self.pre_binding.pods.insert(id, row);
     }
 
@@ -119,8 +131,15 @@ impl Scheduler {
     pub(super) fn prepared(&mut self, uid: &str) {
         self.left_work_answered(uid, true);
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
-        if self.pre_binding.pods.get(&id).is_some_and(|r| matches!(r.stage, Stage::Writing)) {
-            self.run_pre_bind(id);
+        let Some(row) = self.pre_binding.pods.get(&id).filter(|r| matches!(r.stage, Stage::Writing)) else {
+            return;
+        };
+        match row.failed.values().next() {
+            None => self.run_pre_bind(id),
+            Some(text) => {
+                let text = format!("{BINDING_VOLUMES}: {text}");
+                self.bind_failed(uid, &text);
+            }
         }
     }
 
@@ -166,7 +185,7 @@ impl Scheduler {
                 let began = began.unwrap_or(self.now);
                 let stage = Stage::Waiting { plugin, deadline: began.plus(timeout), operation };
                 let (work, writers) = (PreBindWork::default(), SmallVec::new());
-                let new = PreBinding { work, writers, began, stage: stage.clone() };
+                let new = PreBinding { work, writers, began, stage: stage.clone(), failed: BTreeMap::new() };
                 self.pre_binding.pods.entry(id).or_insert(new).stage = stage;
             }
             Some((plugin, PreBindResult::Reject(status))) => {
@@ -197,19 +216,54 @@ impl Scheduler {
     pub(super) fn claim_changed(&mut self, (old, new): &Pair<Claim>) {
         let Some(old) = old else { return };
         let (namespace, name) = (&old.raw.namespace, &old.raw.name);
-        let text = match new {
+        let concerns = |work: &PreBindWork| work.volume_claims().any(|(ns, n)| ns == namespace && n == name);
+        match new {
             Some(new) if new.raw.uid == old.raw.uid => {
-                let reset = old.raw.selected_node.is_some() && new.raw.selected_node != old.raw.selected_node;
-                if !reset || new.raw.bind_completed {
+                let (was, is) = (old.raw.selected_node.as_deref(), new.raw.selected_node.as_deref());
+                if was == is || new.raw.bind_completed {
                     return;
                 }
-                format!("provisioning failed for PVC {name:?}")
+                let text = format!("provisioning failed for PVC {name:?}");
+                self.selection_changed(&concerns, &format!("{namespace}/{name}"), (was, is), &text);
+                if was.is_some() {
+                    self.end_waiting_for(concerns, &text);
+                }
             }
-            _ => format!(
-                "failed to check binding: could not find v1.PersistentVolumeClaim \"{namespace}/{name}\""
-            ),
-        };
-        self.end_waiting_for(|work| work.volume_claims().any(|(ns, n)| ns == namespace && n == name), &text);
+            _ => {
+                let text = format!(
+                    "failed to check binding: could not find v1.PersistentVolumeClaim \"{namespace}/{name}\""
+                );
+                self.fail_writing(&concerns, name, &text);
+                self.end_waiting_for(concerns, &text);
+            }
+        }
+    }
+
+    /// A claim is to be provisioned for another node than before. For a pod that is still being written, it counts when that was its own:
+    /// then it was written, and refused. An earlier attempt may have chosen others.
+    fn selection_changed(
+        &mut self,
+        concerns: &impl Fn(&PreBindWork) -> bool,
+        claim: &str,
+        (was, is): (Option<&str>, Option<&str>),
+        text: &str,
+    ) {
+        let cluster = &self.cluster;
+        for (id, row) in self.pre_binding.pods.iter_mut().filter(|(_, row)| row.is_written(concerns)) {
+            let own = cluster.pods[*id].node.map(|node| cluster.strings.text(cluster.nodes[node].name));
+            if is == own {
+                row.failed.remove(claim);
+            } else if was == own {
+                row.failed.insert(claim.to_owned(), text.to_owned());
+            }
+        }
+    }
+
+    /// What was written for pods is gone, while the rest is being written.
+    fn fail_writing(&mut self, concerns: &impl Fn(&PreBindWork) -> bool, name: &str, text: &str) {
+        for row in self.pre_binding.pods.values_mut().filter(|row| row.is_written(concerns)) {
+            row.failed.insert(name.to_owned(), text.to_owned());
+        }
     }
 
     /// The same for a volume.
@@ -221,7 +275,9 @@ impl Scheduler {
             Some(_) => format!("ClaimRef got reset for pv {name:?}"),
             None => format!("failed to check binding: could not find v1.PersistentVolume {name:?}"),
         };
-        self.end_waiting_for(|work| work.bindings.iter().any(|(_, volume)| volume == name), &text);
+        let concerns = |work: &PreBindWork| work.bindings.iter().any(|(_, volume)| volume == name);
+        self.fail_writing(&concerns, name, &text);
+        self.end_waiting_for(concerns, &text);
     }
 
     fn end_waiting_for(&mut self, concerns: impl Fn(&PreBindWork) -> bool, text: &str) {
@@ -317,28 +373,6 @@ impl Scheduler {
     /// When the time of the first pod that waits in PreBind is up.
     pub(super) fn next_pre_bind_deadline(&self) -> Option<Time> {
         self.pre_binding.pods.values().filter_map(|r| Some(r.deadline()?.0)).min()
-    }
-}
-
-impl PreBindWork {
-    /// How many writes there are.
-    pub(crate) fn writes(&self) -> usize {
-        self.devices.len()
-            + usize::from(self.extended.is_some())
-            + self.bindings.len()
-            + self.provisions.len()
-    }
-
-    /// The volume claims (namespace, name) that are to be bound.
-    pub fn volume_claims(&self) -> impl Iterator<Item = &(String, String)> {
-        self.bindings.iter().map(|(claim, _)| claim).chain(&self.provisions)
-    }
-}
-
-impl DeviceGrant {
-    /// Whether it only reserves a claim that has its devices already.
-    pub fn is_reservation(&self) -> bool {
-        self.devices.is_empty()
     }
 }
 

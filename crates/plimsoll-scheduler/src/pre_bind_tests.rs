@@ -6,8 +6,8 @@ use plimsoll_state::{ClusterObject, ClusterObjectKey, ClusterObjectKind, ObjectE
 use crate::Action;
 use crate::testing::Event;
 use crate::tests::{
-    binds, device_world, engine, message, object, pod, prepared, step, upsert, volume_world, waiting_claim,
-    with_device,
+    binds, device_world, engine, message, node, object, pod, prepared, step, upsert, volume_world,
+    waiting_claim, with_device,
 };
 
 fn answer(event: crate::Event) -> Vec<Event> {
@@ -89,6 +89,53 @@ fn waiting_for_volumes_ends_when_they_can_not_be_bound() {
         let want = format!("running PreBind plugin \"VolumeBinding\": binding volumes: {text}");
         assert_eq!(message(&out), Some(("SchedulerError", want)));
     }
+}
+
+/// The provisioner refuses a claim while another one is still being written.
+#[test]
+fn what_fails_while_the_rest_is_written_fails_the_attempt() {
+    let selected = |node: &str| claim(|c| c.selected_node = Some(node.to_owned()));
+    let refused = "provisioning failed for PVC \"data\"";
+    let lost = "failed to check binding: could not find v1.PersistentVolumeClaim \"ns/data\"";
+    let cases = [
+        (vec![selected("a"), claim(|_| {})], Some(refused)),
+        (vec![selected("b"), claim(|_| {})], None),
+        (vec![selected("a"), claim(|_| {}), selected("a")], None),
+        (vec![selected("a"), selected("b")], Some(refused)),
+        (vec![deleted(ClusterObjectKind::Claim, "data")], Some(lost)),
+    ];
+    for (events, text) in cases {
+        let mut e = engine();
+        step(&mut e, 0, volume_world());
+        for (at, event) in (1..).zip(events) {
+            assert!(step(&mut e, at, vec![event]).is_empty(), "it is being written: {text:?}");
+        }
+        let want = text
+            .map(|text| format!("running PreBind plugin \"VolumeBinding\": binding volumes: {text}"))
+            .map(|text| ("SchedulerError", text));
+        assert_eq!(message(&step(&mut e, 9, ready("p"))), want);
+    }
+}
+
+/// A finalizer keeps it, and others need its node.
+#[test]
+fn a_pod_that_is_deleted_while_it_waits_gives_its_node_back() {
+    let mut e = engine();
+    let mut first = volume_world();
+    step(&mut e, 0, std::mem::take(&mut first));
+    assert!(step(&mut e, 1, ready("p")).is_empty());
+    let mut leaving = volume_world()
+        .into_iter()
+        .find_map(|event| match event {
+            Event::Object(ObjectEvent::PodUpsert(pod)) => Some(*pod),
+            _ => None,
+        })
+        .expect("a pod");
+    let waiting = step(&mut e, 2, vec![upsert(pod("q", 1000))]);
+    assert!(binds(&waiting).is_empty(), "{waiting:?}");
+    leaving.deleting = true;
+    let out = step(&mut e, 3, vec![upsert(leaving)]);
+    assert_eq!(binds(&out).len(), 1, "{out:?}");
 }
 
 /// A claim is made again under its name while the write for the one before it is on its way.
@@ -213,4 +260,122 @@ fn a_pod_that_fits_nowhere_releases_the_devices_that_an_earlier_attempt_left() {
     });
     assert_eq!(release.map(|claims| claims[0].name.as_str()), Some("c1"), "{out:?}");
     assert!(binds(&out).is_empty());
+}
+
+/// A slice of pool `pool` with the device `0`, which these nodes reach.
+fn reached_by(pool: &str, reach: model::Reach) -> Event {
+    object(ClusterObject::DeviceSlice(model::ResourceSlice {
+        name: "s".into(),
+        driver: "d".into(),
+        pool: pool.into(),
+        slice_count: 1,
+        reach: Some(reach),
+        devices: vec![model::Device { name: "0".into(), ..model::Device::default() }],
+        ..model::ResourceSlice::default()
+    }))
+}
+
+/// The grants of the first pod that is prepared.
+fn granted(out: &[Action]) -> Vec<crate::DeviceGrant> {
+    let work = out.iter().find_map(|action| match action {
+        Action::Prepare { what, .. } => Some(what.devices.clone()),
+        _ => None,
+    });
+    work.unwrap_or_default()
+}
+
+#[test]
+fn an_allocation_says_which_nodes_reach_its_devices() {
+    let requirement = |key: &str, value: &str| model::Requirement {
+        key: key.into(),
+        operator: model::Operator::In,
+        values: vec![value.into()],
+    };
+    let selector = |fields, expressions| model::NodeSelector {
+        terms: vec![model::NodeSelectorTerm { expressions, fields }],
+    };
+    let here = selector(vec![requirement("metadata.name", "a")], Vec::new());
+    let zone = selector(Vec::new(), vec![requirement("zone", "z")]);
+    for (reach, want) in [
+        (model::Reach::Node("a".into()), Some(here)),
+        (model::Reach::Selected(zone.clone()), Some(zone)),
+        (model::Reach::All, None),
+    ] {
+        let mut e = engine();
+        let mut events = device_world();
+        let mut there = node("a", 1000);
+        if let Event::Object(ObjectEvent::NodeUpsert(n)) = &mut there {
+            n.labels.insert("zone".into(), "z".into());
+        }
+        events.extend([there, reached_by("a", reach)]);
+        events.extend(with_device("p"));
+        let grants = granted(&step(&mut e, 0, events));
+        assert_eq!(grants.iter().map(|g| g.terms.nodes.clone()).collect::<Vec<_>>(), [want]);
+    }
+}
+
+#[test]
+fn an_allocation_has_the_configurations_of_its_classes() {
+    let mut e = engine();
+    let mut events = device_world();
+    let config = vec!["{}".to_owned()];
+    let class = model::DeviceClass { name: "chips".into(), config, ..model::DeviceClass::default() };
+    events.push(object(ClusterObject::DeviceClass(class)));
+    events.extend(with_device("p"));
+    let grants = granted(&step(&mut e, 0, events));
+    assert_eq!(grants[0].terms.config, [(vec!["x".to_owned()], "{}".to_owned())]);
+}
+
+/// Its devices are in use all the same.
+#[test]
+fn a_claim_for_shares_of_capacity_keeps_what_it_holds() {
+    let mut e = engine();
+    let mut events = device_world();
+    let [claim, waits] = with_device("shares");
+    let Event::Object(ObjectEvent::ObjectUpsert(mut object)) = claim else { panic!("no claim") };
+    if let ClusterObject::DeviceClaim(claim) = &mut *object {
+        claim.requests[0].alternatives[0].shares_capacity = true;
+    }
+    let mut held = object.clone();
+    if let ClusterObject::DeviceClaim(claim) = &mut *held {
+        claim.name = "held".into();
+        let device = model::AllocatedDevice {
+            request: "x".into(),
+            driver: "d".into(),
+            pool: "a".into(),
+            device: "0".into(),
+            admin: false,
+        };
+        let devices = vec![device];
+        claim.allocation = Some(model::DeviceAllocation { devices, nodes: None });
+    }
+    events.extend([object, held].map(|o| Event::Object(ObjectEvent::ObjectUpsert(o))));
+    events.push(waits);
+    let out = step(&mut e, 0, events);
+    let (_, text) = message(&out).expect("it waits");
+    assert!(text.contains("requests for a share of a device's capacity are not supported"), "{text}");
+    assert_eq!(prepared(&step(&mut e, 1, with_device("q").into())), [""; 0]);
+}
+
+#[test]
+fn the_newest_of_several_classes_stands_for_an_extended_resource() {
+    let mut e = engine();
+    let mut events = extended_world();
+    let selectors = Vec::new();
+    for (name, created) in [("a-newer", 2), ("b-older", 1)] {
+        events.push(object(ClusterObject::DeviceClass(model::DeviceClass {
+            name: name.into(),
+            selectors: selectors.clone(),
+            extended_resource: Some("example.com/chip".into()),
+            created: plimsoll_state::Time::from_seconds(created),
+            ..model::DeviceClass::default()
+        })));
+    }
+    events.push(with_extended("p"));
+    let out = step(&mut e, 0, events);
+    let class = out.iter().find_map(|action| match action {
+        Action::Prepare { what, .. } => Some(what.extended.as_ref()?.requests[0].1.clone()),
+        _ => None,
+    });
+    assert_eq!(class.as_deref(), Some("a-newer"));
 }

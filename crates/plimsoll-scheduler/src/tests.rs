@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::testing::Event;
+use plimsoll_state::model;
 use plimsoll_state::model::{Container, ContainerPort, Phase, PodSpec, Taint, TaintEffect};
 use plimsoll_state::model::{Node, Pod};
 use plimsoll_state::{ClusterObject, ClusterObjectKey, ClusterObjectKind, ObjectEvent};
@@ -436,6 +437,7 @@ pub(super) fn with_device(name: &str) -> [Event; 2] {
         count: model::DeviceCount::Exactly(1),
         tolerations: Vec::new(),
         admin: false,
+        shares_capacity: false,
     };
     let request =
         model::DeviceRequest { name: "x".into(), prioritized: false, alternatives: vec![alternative] };

@@ -1,8 +1,8 @@
 //! Affinity and spread constraints of pods in protobuf.
 
 use plimsoll_state::model::{
-    Affinity, LabelSelector, NodeAffinity, NodeSelectorTerm, Operator, PodAffinity, PodAffinityTerm,
-    Requirement, SpreadConstraint, UnsatisfiableAction,
+    Affinity, LabelSelector, NodeAffinity, NodeSelectorTerm, PodAffinity, PodAffinityTerm, Requirement,
+    SpreadConstraint, UnsatisfiableAction,
 };
 
 use crate::message::Message;
@@ -38,17 +38,7 @@ fn node_term(m: &mut Message, term: &NodeSelectorTerm) {
 
 fn requirement(m: &mut Message, of: &Requirement) {
     m.text(1, &of.key);
-    m.text(
-        2,
-        match of.operator {
-            Operator::In => "In",
-            Operator::NotIn => "NotIn",
-            Operator::Exists => "Exists",
-            Operator::DoesNotExist => "DoesNotExist",
-            Operator::Gt => "Gt",
-            Operator::Lt => "Lt",
-        },
-    );
+    m.text(2, of.operator.name());
     of.values.iter().for_each(|value| m.bytes(3, value.as_bytes()));
 }
 

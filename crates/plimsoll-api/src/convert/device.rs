@@ -3,7 +3,7 @@
 use super::node::taint;
 use super::pod::taint_effect;
 use super::selector::node_selector;
-use super::{Result, bad, decode, names, owners, required};
+use super::{Result, bad, decode, names, optional_time, owners, required};
 use crate::Quantity;
 use crate::lean::device as lean;
 use crate::lean::meta::{Map, RawQuantity};
@@ -28,6 +28,9 @@ pub(super) fn class(bytes: &[u8]) -> Result<DeviceClass> {
         name: required("metadata.name", raw.metadata.name)?,
         selectors: selectors(raw.spec.selectors),
         extended_resource: raw.spec.extended_resource_name,
+        created: optional_time("metadata.creationTimestamp", raw.metadata.creation_timestamp)?
+            .unwrap_or_default(),
+        config: raw.spec.config.unwrap_or_default().iter().map(ToString::to_string).collect(),
     })
 }
 
@@ -133,6 +136,8 @@ fn device(raw: lean::Device) -> Result<Device> {
             })
             .collect::<Result<_>>()?,
         reach: reach(raw.node_name, raw.all_nodes, raw.node_selector)?,
+        binds_to_node: raw.binds_to_node.unwrap_or(false),
+        multiple: raw.allow_multiple_allocations.unwrap_or(false),
     })
 }
 
@@ -195,9 +200,6 @@ fn request(raw: lean::Request) -> Result<DeviceRequest> {
 }
 
 fn alternative(raw: lean::SubRequest) -> Result<DeviceAlternative> {
-    if raw.capacity.is_some() {
-        return bad("requests.capacity", "requests for a share of a device's capacity are not supported");
-    }
     let count = match raw.allocation_mode.as_deref() {
         None | Some("" | "ExactCount") => DeviceCount::Exactly(raw.count.unwrap_or(1)),
         Some("All") => DeviceCount::All,
@@ -216,6 +218,7 @@ fn alternative(raw: lean::SubRequest) -> Result<DeviceAlternative> {
         count,
         tolerations: tolerations.collect(),
         admin: raw.admin_access.unwrap_or(false),
+        shares_capacity: raw.capacity.is_some_and(|c| !c.is_null()),
     })
 }
 

@@ -67,7 +67,13 @@ fn action(kind: u8, object: u8, number: u64) -> Action {
 /// A claim, with devices to get or without.
 fn claim(number: u64) -> DeviceGrant {
     let devices = vec![AllocatedDevice::default(); usize::from(number.is_multiple_of(3))];
-    DeviceGrant { namespace: "ns".into(), name: "c".into(), uid: "c".into(), devices, allocated: Vec::new() }
+    DeviceGrant {
+        namespace: "ns".into(),
+        name: "c".into(),
+        uid: "c".into(),
+        devices,
+        ..DeviceGrant::default()
+    }
 }
 
 /// What the server makes of a request. Reads show an object of that name, sometimes another one than before.

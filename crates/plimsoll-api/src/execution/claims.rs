@@ -13,6 +13,7 @@ use plimsoll_state::model::{AllocatedDevice, ClusterObject};
 use plimsoll_state::{Answer, ObjectEvent};
 use serde_json::{Value, json};
 
+use super::allocation::allocation;
 use super::{BACKOFF, CONFLICTS, Outcome, Response, Step, answered, retry, retry_write, send};
 use crate::json;
 use crate::request::{PatchKind, Request};
@@ -35,7 +36,6 @@ pub(super) fn written(claim: &Value) -> Option<Event> {
 /// A grant that is being written.
 struct Granting {
     pod: PodRef,
-    node: String,
     grant: DeviceGrant,
     /// Conflicts that are still resolved.
     left: u32,
@@ -47,8 +47,8 @@ struct Granting {
 }
 
 /// Allocates a claim if it has devices to get, and reserves it for the pod. On a conflict the claim is read again.
-pub(super) fn grant(pod: PodRef, node: String, grant: DeviceGrant, then: Then) -> Step {
-    Granting { pod, node, grant, left: CONFLICTS, doubt: None, pause: BACKOFF.0, then }.read()
+pub(super) fn grant(pod: PodRef, grant: DeviceGrant, then: Then) -> Step {
+    Granting { pod, grant, left: CONFLICTS, doubt: None, pause: BACKOFF.0, then }.read()
 }
 
 impl Granting {
@@ -113,7 +113,7 @@ impl Granting {
         reserved.push(json!({"resource": "pods", "name": self.pod.name, "uid": self.pod.uid}));
         let mut status = json!({"reservedFor": reserved});
         if !self.grant.is_reservation() {
-            status["allocation"] = allocation(&self.grant.devices, &self.node);
+            status["allocation"] = allocation(claim, &self.grant.devices, &self.grant.terms);
         }
         let version = json::version(claim).to_owned();
         let body = json!({"metadata": {"uid": self.grant.uid, "resourceVersion": version}, "status": status});
@@ -167,24 +167,6 @@ fn overtaken(pod: &PodRef, grant: &DeviceGrant, claim: &Value) -> Option<&'stati
     } else {
         None
     }
-}
-
-/// `status.allocation` of a claim that can be used on this node.
-pub(super) fn allocation(devices: &[AllocatedDevice], node: &str) -> Value {
-    let result = |d: &AllocatedDevice| {
-        let mut out = json!({"request": d.request, "driver": d.driver, "pool": d.pool, "device": d.device});
-        if d.admin {
-            out["adminAccess"] = true.into();
-        }
-        out
-    };
-    let results: Vec<Value> = devices.iter().map(result).collect();
-    json!({
-        "devices": {"results": results},
-        "nodeSelector": {"nodeSelectorTerms": [{
-            "matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}],
-        }]},
-    })
 }
 
 /// Claims that are being released.

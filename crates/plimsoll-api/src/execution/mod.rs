@@ -7,6 +7,7 @@
 //! bound, but for those that find out whether the update of a workload, or the allocation of a claim, was carried out: what
 //! it gave away must not be given away again before that is known. [`crate::lanes`] says in which order actions begin.
 
+mod allocation;
 mod claims;
 mod extenders;
 mod loans;

@@ -7,7 +7,8 @@ use plimsoll_engine::Event;
 use plimsoll_scheduler::{DeviceGrant, Event as SchedulerEvent, ExtendedClaim, PodRef, PreBindWork};
 use serde_json::{Value, json};
 
-use super::claims::{self, FINALIZER, allocation};
+use super::allocation::allocation;
+use super::claims::{self, FINALIZER};
 use super::volumes::{self, Then, done};
 use super::{BACKOFF, Outcome, Step, send};
 use crate::json;
@@ -53,9 +54,9 @@ fn next(pod: PodRef, node: String, mut writes: VecDeque<Write>, mut known: Vec<E
     };
     match write {
         Write::Grant(grant) => {
-            claims::grant(of, on, grant, Box::new(|result| then(result.map(|c| claims::written(&c)))))
+            claims::grant(of, grant, Box::new(|result| then(result.map(|c| claims::written(&c)))))
         }
-        Write::Extended(claim) => extended(of, on, claim, plain(then)),
+        Write::Extended(claim) => extended(of, claim, plain(then)),
         Write::Volume(claim, volume) => volumes::bind(claim, volume, plain(then)),
         Write::Provision(claim) => volumes::provision(claim, on, plain(then)),
     }
@@ -68,7 +69,7 @@ fn plain(then: impl FnOnce(Result<Option<Event>, String>) -> Step + Send + 'stat
 
 /// Deletes the claims of earlier attempts, creates the claim for the extended resources of a pod with its devices, and names
 /// it in the pod's status. When that fails halfway, the claim is deleted.
-fn extended(pod: PodRef, node: String, mut claim: ExtendedClaim, then: Then) -> Step {
+fn extended(pod: PodRef, mut claim: ExtendedClaim, then: Then) -> Step {
     if !claim.stale.is_empty() {
         let stale = claim.stale.remove(0);
         let namespace = pod.namespace.clone();
@@ -76,7 +77,7 @@ fn extended(pod: PodRef, node: String, mut claim: ExtendedClaim, then: Then) -> 
             namespace,
             stale,
             Box::new(move |result| match result {
-                Ok(()) => extended(pod, node, claim, then),
+                Ok(()) => extended(pod, claim, then),
                 Err(e) => then(Err(e.to_string())),
             }),
         );
@@ -92,7 +93,7 @@ fn extended(pod: PodRef, node: String, mut claim: ExtendedClaim, then: Then) -> 
             Ok(()) => then(Ok(())),
             Err(e) => delete_surely(namespace, name, e, then),
         });
-        allocate_extended(pod, &node, claim, &made, then)
+        allocate_extended(pod, claim, &made, then)
     })
 }
 
@@ -115,12 +116,12 @@ fn extended_claim(pod: &PodRef, claim: &ExtendedClaim) -> Value {
     })
 }
 
-fn allocate_extended(pod: PodRef, node: &str, claim: ExtendedClaim, made: &Value, then: Then) -> Step {
+fn allocate_extended(pod: PodRef, claim: ExtendedClaim, made: &Value, then: Then) -> Step {
     let name = json::name(made).to_owned();
     let body = json!({
         "metadata": {"uid": json::uid(made), "resourceVersion": json::version(made)},
         "status": {
-            "allocation": allocation(&claim.devices, node),
+            "allocation": allocation(made, &claim.devices, &claim.terms),
             "reservedFor": [{"resource": "pods", "name": pod.name, "uid": pod.uid}],
         },
     });

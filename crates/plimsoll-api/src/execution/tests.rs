@@ -403,7 +403,7 @@ fn devices_volumes_and_claims_are_written_in_order() {
         name: "c".into(),
         uid: "cu".into(),
         devices,
-        allocated: Vec::new(),
+        ..DeviceGrant::default()
     };
     let what = PreBindWork {
         devices: vec![grant(vec![device()]), grant(Vec::new())],

@@ -17,6 +17,7 @@ pub struct Class {
 pub struct ClassSpec {
     pub selectors: Option<Vec<Selector>>,
     pub extended_resource_name: Option<String>,
+    pub config: Option<Vec<serde_json::Value>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -105,6 +106,8 @@ pub struct Device {
     pub node_name: Option<String>,
     pub all_nodes: Option<bool>,
     pub node_selector: Option<NodeSelector>,
+    pub binds_to_node: Option<bool>,
+    pub allow_multiple_allocations: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]

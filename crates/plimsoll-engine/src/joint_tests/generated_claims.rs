@@ -39,6 +39,7 @@ fn requests(devices: i64) -> Vec<DeviceRequest> {
         selectors: Vec::new(),
         tolerations: Vec::new(),
         admin: false,
+        shares_capacity: false,
     };
     vec![DeviceRequest { name: "r".into(), prioritized: false, alternatives: vec![alternative] }]
 }

@@ -2,26 +2,20 @@
 //! `GatherPools`).
 
 use super::Failure;
-use crate::cluster::devices::{Claim, DeviceId, Devices, Reach, Slice};
+use crate::cluster::devices::{Claim, Devices};
+use crate::cluster::slices::{PoolIndex, Slice};
 use crate::cluster::{Cluster, NodeId};
 use plimsoll_state::cast::signed;
-use plimsoll_state::intern::Sym;
-use plimsoll_state::model::{Counters, Device};
+use plimsoll_state::model::{self, AllocatedDevice, Counters, Device, Operator, Requirement};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// All slices, by where they have to be looked for, and the devices in use.
+/// All slices, and the devices that a search may take though claims hold them.
 #[derive(Debug)]
 pub(crate) struct Pools {
-    /// By name of the slice.
-    slices: Vec<Arc<Slice>>,
-    /// Slices of one node without counters.
-    by_node: BTreeMap<Sym, Vec<usize>>,
-    /// Slices that any node may reach, and those with counters.
-    shared: Vec<usize>,
-    /// By driver and pool.
-    by_pool: BTreeMap<(String, String), Vec<usize>>,
-    in_use: BTreeSet<DeviceId>,
+    index: Arc<PoolIndex>,
+    /// Driver, pool and name.
+    freed: BTreeSet<(String, String, String)>,
 }
 
 /// What is the matter with a pool.
@@ -47,45 +41,77 @@ pub(super) struct Pool<'a> {
 }
 
 impl Pools {
+    pub fn new(devices: &Devices) -> Self {
+        Self { index: devices.index(), freed: BTreeSet::new() }
+    }
+
     /// Counts the devices of a claim that will be deleted as free.
     pub fn free(&mut self, claim: &Claim) {
         for d in claim.raw.allocation.iter().flat_map(|a| &a.devices).filter(|d| !d.admin) {
-            self.in_use.remove(&(d.driver.clone(), d.pool.clone(), d.device.clone()));
+            self.freed.insert((d.driver.clone(), d.pool.clone(), d.device.clone()));
         }
     }
 
-    pub fn new(devices: &Devices) -> Self {
-        let mut out = Self {
-            slices: devices.slices.values().cloned().collect(),
-            by_node: BTreeMap::new(),
-            shared: Vec::new(),
-            by_pool: BTreeMap::new(),
-            in_use: devices.in_use(),
-        };
-        for (i, slice) in out.slices.iter().enumerate() {
-            match &slice.reach {
-                Some(Reach::Node(node)) if slice.raw.counters.is_empty() => {
-                    out.by_node.entry(*node).or_default().push(i);
+    /// The nodes on which a claim with these devices can be used, of which this one is one; `None`: all (upstream
+    /// `createNodeSelector`).
+    pub fn reach_of(
+        &self,
+        cluster: &Cluster,
+        node: NodeId,
+        given: &[AllocatedDevice],
+    ) -> Option<model::NodeSelector> {
+        let mut term = model::NodeSelectorTerm::default();
+        for d in given {
+            let slices = self.index.of_pool(&d.driver, &d.pool).iter().map(|i| &self.index.slices[*i].raw);
+            let device = slices
+                .filter_map(|s| Some((s, s.devices.iter().find(|known| known.name == d.device)?)))
+                .max_by_key(|(s, _)| s.generation);
+            let reach = device.and_then(|(slice, device)| {
+                let reach = slice.reach.as_ref().or(device.reach.as_ref());
+                reach.filter(|_| !device.binds_to_node)
+            });
+            match reach {
+                Some(model::Reach::All) => {}
+                Some(model::Reach::Selected(nodes)) => {
+                    let asked = nodes.terms.first().cloned().unwrap_or_default();
+                    add_new(&mut term.fields, asked.fields);
+                    add_new(&mut term.expressions, asked.expressions);
                 }
-                Some(Reach::Node(_) | Reach::All | Reach::Selected(_)) | None => out.shared.push(i),
+                Some(model::Reach::Node(_)) | None => {
+                    let name = cluster.strings.text(cluster.nodes[node].name).to_owned();
+                    let values = vec![name];
+                    let here = Requirement { key: "metadata.name".into(), operator: Operator::In, values };
+                    term = model::NodeSelectorTerm { fields: vec![here], expressions: Vec::new() };
+                    return Some(model::NodeSelector { terms: vec![term] });
+                }
             }
-            out.by_pool.entry((slice.raw.driver.clone(), slice.raw.pool.clone())).or_default().push(i);
         }
-        out
+        let limited = !term.fields.is_empty() || !term.expressions.is_empty();
+        limited.then(|| model::NodeSelector { terms: vec![term] })
     }
 
-    /// Whether a claim holds the device already.
-    pub(super) fn is_in_use(&self, pool: &Pool<'_>, device: &str) -> bool {
-        !self.in_use.is_empty()
-            && self.in_use.contains(&(pool.driver.to_owned(), pool.name.to_owned(), device.to_owned()))
+    /// Whether a claim holds a device of a pool already.
+    pub(super) fn in_use<'a>(
+        &'a self,
+        devices: &'a Devices,
+        driver: &'a str,
+        pool: &'a str,
+    ) -> impl Fn(&str) -> bool + 'a {
+        let held = devices.in_use().of_pool(driver, pool);
+        let freed =
+            |device: &str| self.freed.contains(&(driver.to_owned(), pool.to_owned(), device.to_owned()));
+        move |device| {
+            held.is_some_and(|held| held.contains_key(device)) && (self.freed.is_empty() || !freed(device))
+        }
     }
 
     /// The pools with devices or counters for a node, by driver and name.
     pub(super) fn of_node(&self, cluster: &Cluster, node: NodeId) -> Vec<Pool<'_>> {
         let row = &cluster.nodes[node];
-        let own = self.by_node.get(&row.name).into_iter().flatten();
+        let index = &*self.index;
+        let own = index.by_node.get(&row.name).into_iter().flatten();
         let reached = |i: &&usize| {
-            let slice = &self.slices[**i];
+            let slice = &index.slices[**i];
             let counters = !slice.raw.counters.is_empty();
             let mut devices = 0..slice.raw.devices.len();
             counters
@@ -95,10 +121,10 @@ impl Pools {
                 }
         };
         let mut groups: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
-        for i in own.chain(&self.shared).filter(reached) {
-            let raw = &self.slices[*i].raw;
+        for i in own.chain(&index.shared).filter(reached) {
+            let raw = &index.slices[*i].raw;
             let group = groups.entry((&raw.driver, &raw.pool)).or_default();
-            let newest = group.first().map_or(i64::MIN, |g| self.slices[*g].raw.generation);
+            let newest = group.first().map_or(i64::MIN, |g| index.slices[*g].raw.generation);
             if raw.generation > newest {
                 group.clear();
             }
@@ -106,40 +132,47 @@ impl Pools {
                 group.push(*i);
             }
         }
-        groups.into_iter().filter_map(|(id, group)| self.pool(id, group)).collect()
+        let devices = &cluster.objects.devices;
+        groups.into_iter().filter_map(|(id, group)| self.pool(devices, id, group)).collect()
     }
 
     /// A pool with the slices that the node reaches; `None` when the driver is replacing them.
-    fn pool<'a>(&'a self, (driver, name): (&'a str, &'a str), mut group: Vec<usize>) -> Option<Pool<'a>> {
-        let first = &self.slices[*group.first()?].raw;
+    fn pool<'a>(
+        &'a self,
+        devices: &Devices,
+        (driver, name): (&'a str, &'a str),
+        mut group: Vec<usize>,
+    ) -> Option<Pool<'a>> {
+        let slices = &self.index.slices;
+        let first = &slices[*group.first()?].raw;
         let (generation, count) = (first.generation, first.slice_count);
         let mut rest: Vec<&Arc<Slice>> = Vec::new();
         let mut pool = Pool { driver, name, health: Health::Good, slices: Vec::new(), left: BTreeMap::new() };
         if signed(group.len()) != count {
-            let key = (driver.to_owned(), name.to_owned());
-            let all = self.by_pool.get(&key).map_or(&[][..], Vec::as_slice);
-            if all.iter().any(|i| self.slices[*i].raw.generation > generation) {
+            let all = self.index.of_pool(driver, name);
+            if all.iter().any(|i| slices[*i].raw.generation > generation) {
                 return None;
             }
-            let same = all.iter().filter(|i| self.slices[**i].raw.generation == generation);
+            let same = all.iter().filter(|i| slices[**i].raw.generation == generation);
             let same: Vec<usize> = same.copied().collect();
             if signed(same.len()) != count {
                 pool.health = Health::Incomplete;
                 return Some(pool);
             }
-            rest = same.iter().filter(|i| !group.contains(i)).map(|i| &self.slices[*i]).collect();
+            rest = same.iter().filter(|i| !group.contains(i)).map(|i| &slices[*i]).collect();
         }
         // Slices are in the order of their names.
         group.sort_unstable();
-        let group: Vec<&Arc<Slice>> = group.iter().map(|i| &self.slices[*i]).collect();
+        let group: Vec<&Arc<Slice>> = group.iter().map(|i| &slices[*i]).collect();
         if !pool.fill(&group, &rest) {
             pool.health = Health::Invalid;
             pool.slices.clear();
             return Some(pool);
         }
         if !pool.left.is_empty() {
+            let in_use = self.in_use(devices, driver, name);
             for device in group.iter().chain(&rest).flat_map(|s| &s.raw.devices) {
-                if self.is_in_use(&pool, &device.name) {
+                if in_use(&device.name) {
                     take(&mut pool.left, device, 1);
                 }
             }
@@ -187,6 +220,15 @@ impl<'a> Pool<'a> {
             "claim {claim}, request {request}: asks for all devices, but resource pool {driver}/{name} is \
              currently {state}"
         )))
+    }
+}
+
+/// Adds what is not there yet.
+fn add_new(there: &mut Vec<Requirement>, more: Vec<Requirement>) {
+    for one in more {
+        if !there.contains(&one) {
+            there.push(one);
+        }
     }
 }
 

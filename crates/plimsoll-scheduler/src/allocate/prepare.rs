@@ -22,9 +22,10 @@ impl<'a> Search<'a> {
         let pools = source.of_node(cluster, node);
         let mut candidates = Vec::new();
         for (p, pool) in pools.iter().enumerate().filter(|(_, p)| p.health == Health::Good) {
+            let held = source.in_use(&cluster.objects.devices, pool.driver, pool.name);
             for slice in &pool.slices {
                 for (index, device) in slice.raw.devices.iter().enumerate() {
-                    let in_use = source.is_in_use(pool, &device.name);
+                    let in_use = held(&device.name);
                     let given_to = BTreeSet::new();
                     candidates.push(Candidate { pool: p, slice, index, device, in_use, given_to });
                 }
@@ -43,6 +44,7 @@ impl<'a> Search<'a> {
             settled: Vec::with_capacity(wanted.len()),
             given: given.collect(),
             steps: 0,
+            looks: 0,
             depth: 0,
         };
         for (claim, w) in wanted.iter().enumerate() {
@@ -83,7 +85,7 @@ impl<'a> Search<'a> {
         let request = &wanted.requests[at.request];
         let alternative = &request.alternatives[at.way];
         if let DeviceCount::Exactly(n) = alternative.count {
-            return Ok(Way { count: usize::try_from(n).unwrap_or(0), all: None });
+            return Ok(Way { count: usize::try_from(n).unwrap_or(0), all: None, known: Vec::new() });
         }
         // Pools are looked at in their order: what is wrong with one counts from its turn on.
         let mut all = Vec::new();
@@ -98,6 +100,6 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        Ok(Way { count: all.len(), all: Some(all) })
+        Ok(Way { count: all.len(), all: Some(all), known: Vec::new() })
     }
 }

@@ -12,6 +12,7 @@ impl Cluster {
     /// When they differ.
     pub(crate) fn check(&self) {
         self.check_held();
+        self.objects.devices.check();
         let mut columns = self.columns.clone();
         for c in columns.used.iter_mut().chain(&mut columns.nonzero) {
             c.fill(0);

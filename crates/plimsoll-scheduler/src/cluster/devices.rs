@@ -1,86 +1,15 @@
 //! Devices, classes and claims over interned strings.
 
+use super::Cluster;
 use super::changes::Pair;
 use super::labels::NodeSelector;
-use super::{Cluster, Node};
+use super::slices::{PoolIndex, Slice};
 use plimsoll_state::DeviceSelector;
-use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::intern::{Interner, Marks, Sym};
 use plimsoll_state::model::{self, AllocatedDevice};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-
-/// Nodes that reach devices.
-#[derive(Debug)]
-pub enum Reach {
-    /// One node.
-    Node(Sym),
-    /// All nodes.
-    All,
-    /// Some nodes.
-    Selected(NodeSelector),
-}
-
-impl Reach {
-    fn new(raw: &model::Reach, strings: &mut Interner) -> Self {
-        match raw {
-            model::Reach::Node(n) => Self::Node(strings.intern(n)),
-            model::Reach::All => Self::All,
-            model::Reach::Selected(s) => Self::Selected(NodeSelector::new(s, strings)),
-        }
-    }
-
-    fn mark(&self, marks: &mut Marks) {
-        match self {
-            Self::Node(name) => marks.mark(*name),
-            Self::All => {}
-            Self::Selected(s) => s.mark(marks),
-        }
-    }
-
-    /// Whether the node is one of them.
-    pub fn includes(&self, node: &Node, strings: &Interner) -> bool {
-        match self {
-            Self::Node(name) => *name == node.name,
-            Self::All => true,
-            Self::Selected(s) => s.matches(node.name, &node.info.labels, strings),
-        }
-    }
-}
-
-/// A ResourceSlice.
-#[derive(Debug)]
-pub struct Slice {
-    /// The object.
-    pub raw: model::ResourceSlice,
-    /// Nodes that reach all devices; `None`: each device has its own.
-    pub reach: Option<Reach>,
-    /// Nodes that reach each device, when the slice leaves it to them.
-    pub device_reach: Vec<Option<Reach>>,
-}
-
-impl Slice {
-    /// Interns a slice.
-    pub fn new(raw: &model::ResourceSlice, strings: &mut Interner) -> Self {
-        let reach = raw.reach.as_ref().map(|r| Reach::new(r, strings));
-        let device_reach =
-            raw.devices.iter().map(|d| d.reach.as_ref().map(|r| Reach::new(r, strings))).collect();
-        Self { reach, device_reach, raw: raw.clone() }
-    }
-
-    /// Whether a node reaches a device.
-    pub fn reaches(&self, device: usize, node: &Node, strings: &Interner) -> bool {
-        match &self.reach {
-            Some(r) => r.includes(node, strings),
-            None => self
-                .device_reach
-                .get(device)
-                .and_then(Option::as_ref)
-                .is_some_and(|r| r.includes(node, strings)),
-        }
-    }
-}
 
 /// A ResourceClaim.
 #[derive(Debug)]
@@ -99,11 +28,78 @@ impl Claim {
     }
 }
 
-/// Driver, pool and name of a device.
-pub type DeviceId = (String, String, String);
-
 /// Answers of a selector for the devices of a slice.
 type Answers = Arc<Vec<Result<bool, String>>>;
+
+/// Most expressions of which answers are kept: claims may come with ever new ones.
+const MAX_EXPRESSIONS: usize = 256;
+
+/// Answers of selectors.
+#[derive(Debug, Default)]
+struct Asked {
+    /// By expression and name of the slice.
+    answers: BTreeMap<String, BTreeMap<String, Answers>>,
+    /// Expressions, those asked first before others.
+    order: VecDeque<String>,
+}
+
+impl Asked {
+    fn forget_slice(&mut self, name: &str) {
+        self.answers.values_mut().for_each(|slices| drop(slices.remove(name)));
+    }
+
+    fn insert(&mut self, expression: &str, slice: &str, answers: Answers) {
+        if !self.answers.contains_key(expression) {
+            while self.order.len() >= MAX_EXPRESSIONS {
+                let Some(oldest) = self.order.pop_front() else { break };
+                self.answers.remove(&oldest);
+            }
+            self.order.push_back(expression.to_owned());
+        }
+        self.answers.entry(expression.to_owned()).or_default().insert(slice.to_owned(), answers);
+    }
+}
+
+/// Devices that claims hold, each with the number of these: by driver, pool and name.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct InUse(BTreeMap<String, BTreeMap<String, BTreeMap<String, u32>>>);
+
+impl InUse {
+    /// Those of a pool.
+    pub fn of_pool(&self, driver: &str, pool: &str) -> Option<&BTreeMap<String, u32>> {
+        self.0.get(driver)?.get(pool)
+    }
+
+    fn count<'a>(&mut self, given: impl IntoIterator<Item = &'a AllocatedDevice>) {
+        for d in given.into_iter().filter(|d| !d.admin) {
+            let pools = self.0.entry(d.driver.clone()).or_default();
+            *pools.entry(d.pool.clone()).or_default().entry(d.device.clone()).or_default() += 1;
+        }
+    }
+
+    fn uncount<'a>(&mut self, given: impl IntoIterator<Item = &'a AllocatedDevice>) {
+        for d in given.into_iter().filter(|d| !d.admin) {
+            let Some(pools) = self.0.get_mut(&d.driver) else { continue };
+            let Some(devices) = pools.get_mut(&d.pool) else { continue };
+            if let Some(claims) = devices.get_mut(&d.device) {
+                *claims -= 1;
+                if *claims == 0 {
+                    devices.remove(&d.device);
+                }
+            }
+            if devices.is_empty() {
+                pools.remove(&d.pool);
+            }
+            if pools.is_empty() {
+                self.0.remove(&d.driver);
+            }
+        }
+    }
+}
+
+fn allocated(claim: &Claim) -> impl Iterator<Item = &AllocatedDevice> {
+    claim.raw.allocation.iter().flat_map(|a| &a.devices)
+}
 
 /// Devices that a placement has given to a claim, until the write is confirmed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,18 +117,21 @@ pub struct InFlight {
 pub struct Devices {
     /// Slices by name.
     pub slices: BTreeMap<String, Arc<Slice>>,
-    /// Claims by namespace and name.
+    /// Claims by namespace and name; changed by [`Devices::put_claim`] and [`Devices::remove_claim`] only.
     pub claims: BTreeMap<(Sym, String), Arc<Claim>>,
     /// Templates by namespace and name, as the claims that are made from them.
     pub templates: BTreeMap<(Sym, String), Arc<model::ResourceClaim>>,
     /// Classes by name.
     pub classes: BTreeMap<String, Arc<model::DeviceClass>>,
     /// Devices given to claims by placements whose writes are not confirmed yet, by namespace and name of the claim.
-    pub in_flight: BTreeMap<(Sym, String), InFlight>,
+    in_flight: BTreeMap<(Sym, String), InFlight>,
+    /// Devices that claims hold, those given a moment ago among them.
+    in_use: InUse,
+    /// The slices by where they have to be looked for, while none has changed.
+    index: RefCell<Option<Arc<PoolIndex>>>,
     /// Evaluates selectors.
     pub selector: Option<Arc<dyn DeviceSelector>>,
-    /// Answers by expression and slice.
-    answers: RefCell<BTreeMap<(String, String), Answers>>,
+    asked: RefCell<Asked>,
 }
 
 /// What stands for the claim of a pod's extended resources until it is made; no name of a claim.
@@ -143,15 +142,62 @@ pub fn extended_name(uid: &str) -> String {
 impl Devices {
     /// Adds or replaces a slice.
     pub fn put_slice(&mut self, raw: &model::ResourceSlice, strings: &mut Interner) -> Pair<Slice> {
-        self.answers.borrow_mut().retain(|(_, slice), _| *slice != raw.name);
+        self.slice_changes(&raw.name);
         let new = Arc::new(Slice::new(raw, strings));
         (self.slices.insert(raw.name.clone(), Arc::clone(&new)), Some(new))
     }
 
     /// Takes a slice out.
     pub fn remove_slice(&mut self, name: &str) -> Option<Arc<Slice>> {
-        self.answers.borrow_mut().retain(|(_, slice), _| slice != name);
+        self.slice_changes(name);
         self.slices.remove(name)
+    }
+
+    fn slice_changes(&mut self, name: &str) {
+        self.asked.get_mut().forget_slice(name);
+        *self.index.get_mut() = None;
+    }
+
+    /// The slices by where they have to be looked for.
+    pub fn index(&self) -> Arc<PoolIndex> {
+        let mut index = self.index.borrow_mut();
+        Arc::clone(index.get_or_insert_with(|| Arc::new(PoolIndex::new(self.slices.values()))))
+    }
+
+    /// Devices that claims hold, those given a moment ago among them.
+    pub fn in_use(&self) -> &InUse {
+        &self.in_use
+    }
+
+    /// What a placement has given to a claim whose write is not confirmed yet.
+    pub fn given(&self, claim: &(Sym, String)) -> Option<&InFlight> {
+        self.in_flight.get(claim)
+    }
+
+    /// A placement gives devices to a claim.
+    pub fn give(&mut self, claim: (Sym, String), given: InFlight) {
+        self.in_use.count(&given.devices);
+        if let Some(before) = self.in_flight.insert(claim, given) {
+            self.in_use.uncount(&before.devices);
+        }
+    }
+
+    /// What was given to a claim counts no more.
+    pub fn take_back(&mut self, claim: &(Sym, String)) {
+        if let Some(given) = self.in_flight.remove(claim) {
+            self.in_use.uncount(&given.devices);
+        }
+    }
+
+    /// Compares what is counted with a count of the claims.
+    ///
+    /// # Panics
+    /// When they differ.
+    pub fn check(&self) {
+        let mut in_use = InUse::default();
+        self.claims.values().for_each(|claim| in_use.count(allocated(claim)));
+        self.in_flight.values().for_each(|given| in_use.count(&given.devices));
+        assert_eq!(in_use, self.in_use, "devices in use");
     }
 
     /// Adds or replaces a claim. `None`: a later state of it is known, from the response to a write (upstream's assume
@@ -166,7 +212,10 @@ impl Devices {
             self.forget_extended(key.0, raw);
         }
         let new = Arc::new(Claim::new(raw, strings));
-        Some((self.claims.insert(key, Arc::clone(&new)), Some(new)))
+        let old = self.claims.insert(key, Arc::clone(&new));
+        self.in_use.count(allocated(&new));
+        self.in_use.uncount(old.iter().flat_map(|old| allocated(old)));
+        Some((old, Some(new)))
     }
 
     /// Whether an older version of this claim is known.
@@ -181,6 +230,7 @@ impl Devices {
         let key = (namespace, name.to_owned());
         let old = self.claims.remove(&key);
         if let Some(old) = &old {
+            self.in_use.uncount(allocated(old));
             self.confirm(&key, &old.raw.uid);
             self.forget_extended(namespace, &old.raw);
         }
@@ -190,7 +240,7 @@ impl Devices {
     /// Drops what is in flight for a claim, unless another claim has its name by now: the write is confirmed, or has failed.
     pub fn confirm(&mut self, key: &(Sym, String), uid: &str) {
         if self.in_flight.get(key).is_some_and(|given| given.uid == uid) {
-            self.in_flight.remove(key);
+            self.take_back(key);
         }
     }
 
@@ -200,13 +250,13 @@ impl Devices {
         let Some(owner) = raw.owners.iter().find(|o| raw.extended && o.controller) else { return };
         let key = (namespace, extended_name(&owner.uid));
         if self.in_flight.get(&key).is_some_and(|given| !given.replaces.contains(&raw.name)) {
-            self.in_flight.remove(&key);
+            self.take_back(&key);
         }
     }
 
     /// Marks what they hold.
     pub fn mark(&self, marks: &mut Marks) {
-        let Self { slices, claims, templates, classes: _, in_flight, selector: _, answers: _ } = self;
+        let Self { slices, claims, templates, in_flight, .. } = self;
         for slice in slices.values() {
             let all = slice.reach.iter().chain(slice.device_reach.iter().flatten());
             all.for_each(|reach| reach.mark(marks));
@@ -225,35 +275,27 @@ impl Devices {
         all.filter(own).cloned().collect()
     }
 
-    /// Devices that claims hold, those given a moment ago among them.
-    pub fn in_use(&self) -> BTreeSet<DeviceId> {
-        let allocated =
-            self.claims.values().filter_map(|c| c.raw.allocation.as_ref()).flat_map(|a| &a.devices);
-        let all = allocated.chain(self.in_flight.values().flat_map(|given| &given.devices));
-        all.filter(|d| !d.admin).map(|d| (d.driver.clone(), d.pool.clone(), d.device.clone())).insert_each()
-    }
-
     /// The answers of a selector for the devices of a slice.
     pub fn ask(&self, expression: &str, slice: &Slice) -> Answers {
-        let key = (expression.to_owned(), slice.raw.name.clone());
-        if let Some(known) = self.answers.borrow().get(&key) {
-            return Arc::clone(known);
+        let known = |asked: &Asked| asked.answers.get(expression)?.get(&slice.raw.name).cloned();
+        if let Some(known) = known(&self.asked.borrow()) {
+            return known;
         }
         let one = |device: &model::Device| match &self.selector {
             Some(s) => s.matches(expression, &slice.raw.driver, device),
             None => Err("device selectors can't be evaluated here".to_owned()),
         };
         let answers: Answers = Arc::new(slice.raw.devices.iter().map(one).collect());
-        self.answers.borrow_mut().insert(key, Arc::clone(&answers));
+        self.asked.borrow_mut().insert(expression, &slice.raw.name, Arc::clone(&answers));
         answers
     }
 
     /// The class that stands for an extended resource: by its field, else by the implicit name.
-    pub fn class_of_resource(&self, resource: &str) -> Option<&Arc<model::DeviceClass>> {
+    pub fn class_of_resource(&self, resource: &str) -> Option<&model::DeviceClass> {
         if let Some(name) = resource.strip_prefix("deviceclass.resource.kubernetes.io/") {
-            return self.classes.get(name);
+            return self.classes.get(name).map(|c| &**c);
         }
-        self.classes.values().find(|c| c.extended_resource.as_deref() == Some(resource))
+        model::DeviceClass::of_extended_resource(self.classes.values().map(|c| &**c), resource)
     }
 }
 
@@ -268,6 +310,21 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each with answers of its own.
+    #[test]
+    fn answers_of_few_expressions_are_kept() {
+        let (mut devices, mut strings) = (Devices::default(), Interner::default());
+        let slice = model::ResourceSlice { name: "s".into(), ..model::ResourceSlice::default() };
+        let (_, slice) = devices.put_slice(&slice, &mut strings);
+        let slice = slice.expect("it is there");
+        for i in 0..3 * MAX_EXPRESSIONS {
+            devices.ask(&format!("e{i}"), &slice);
+            devices.ask(&format!("e{i}"), &slice);
+        }
+        let asked = devices.asked.borrow();
+        assert_eq!((asked.answers.len(), asked.order.len()), (MAX_EXPRESSIONS, MAX_EXPRESSIONS));
+    }
 
     /// A claim was deleted and made again under its name while an answer to a write of the first one was on its way.
     #[test]

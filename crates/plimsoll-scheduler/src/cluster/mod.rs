@@ -16,6 +16,7 @@ pub mod objects;
 pub mod pod;
 pub mod ports;
 mod preempting;
+pub mod slices;
 mod sources;
 pub mod spec;
 mod sweep;

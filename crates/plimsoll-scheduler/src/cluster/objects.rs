@@ -255,7 +255,7 @@ pub enum ObjectChange {
     /// A ResourceClaim.
     DeviceClaim(Pair<super::devices::Claim>),
     /// A ResourceSlice.
-    DeviceSlice(#[expect(dead_code, reason = "no hint looks into slices")] Pair<super::devices::Slice>),
+    DeviceSlice(#[expect(dead_code, reason = "no hint looks into slices")] Pair<super::slices::Slice>),
     /// A DeviceClass.
     DeviceClass(Pair<model::DeviceClass>),
     /// A PodGroup: namespace and name.

@@ -122,10 +122,10 @@ impl Cluster {
             match on_node {
                 true => {
                     let given = InFlight { devices: devices.clone(), ..InFlight::default() };
-                    self.objects.devices.in_flight.insert(claim.clone(), given)
+                    self.objects.devices.give(claim.clone(), given);
                 }
-                false => self.objects.devices.in_flight.remove(claim),
-            };
+                false => self.objects.devices.take_back(claim),
+            }
         }
         for (claim, volume) in volumes {
             match on_node {
@@ -142,12 +142,12 @@ impl Cluster {
     pub(super) fn check_held(&self) {
         for (id, to_come) in &self.to_come {
             let counts = self.pods[*id].node.is_some();
-            let devices = &self.objects.devices.in_flight;
+            let devices = &self.objects.devices;
             assert!(
                 to_come
                     .devices
                     .iter()
-                    .all(|(claim, d)| (devices.get(claim).map(|given| &given.devices) == Some(d)) == counts),
+                    .all(|(claim, d)| (devices.given(claim).map(|given| &given.devices) == Some(d)) == counts),
                 "{id:?}"
             );
             let volumes = &self.objects.assumed;

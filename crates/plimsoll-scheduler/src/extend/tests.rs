@@ -152,9 +152,11 @@ fn verdicts_of_an_extender_are_reported_and_any_event_wakes_the_pod() {
 #[test]
 fn errors_stop_the_cycle_unless_the_extender_is_ignorable() {
     type Row = (&'static str, Result<Answer, String>, Result<&'static str, &'static str>);
-    let rows: [Row; 4] = [
+    let rows: [Row; 6] = [
         ("f", Err("code 500".into()), Err("code 500")),
         ("fi", Err("code 500".into()), Ok("bound")),
+        ("fi", keep(&["z"]), Ok("bound")),
+        ("fi", Ok(Answer::Bound), Ok("bound")),
         ("f", keep(&["z"]), Err("claims a filtered node \"z\" which is not found in the input node list")),
         ("f", Ok(Answer::Bound), Err("another question")),
     ];
@@ -173,6 +175,23 @@ fn errors_stop_the_cycle_unless_the_extender_is_ignorable() {
             }
         }
     }
+}
+
+/// Others would wait for its node as long as the extender fails.
+#[test]
+fn an_error_ends_the_nomination() {
+    let mut managing = extender("f");
+    managing.managed_resources = vec!["example.com/x".into()];
+    let mut w = Harness::new(vec![managing]);
+    let mut n = Node { name: "a".into(), uid: "a".into(), ready: true, ..Node::default() };
+    n.allocatable = [("cpu", 1000), ("pods", 9), ("example.com/x", 4)].map(|(k, v)| (k.to_owned(), v)).into();
+    let mut p = pod("p", "cpu", 1000, 10);
+    p.spec.containers[0].requests.insert("example.com/x".into(), 1);
+    p.status.nominated_node_name = "a".into();
+    let out = w.step(vec![Event::Object(ObjectEvent::NodeUpsert(Box::new(n))), upsert(p)]);
+    let out = w.answer(&out, Err("code 500".into()));
+    assert_eq!(told(&out).0, "SchedulerError");
+    assert_eq!(bound(&w.step(vec![upsert(pod("q", "cpu", 1000, 0))])).as_deref(), Some("a"));
 }
 
 #[test]
@@ -243,8 +262,20 @@ fn events_during_the_cycle_are_replayed_when_the_pod_comes_back() {
 
 #[test]
 fn an_extender_has_its_say_about_victims() {
-    let rows: [(&str, Result<Answer, String>, &str); 4] = [
-        ("e", Ok(Answer::Preempt(vec![("b".into(), vec!["vb".into()], 0)])), "b"),
+    let rows: [(&str, Result<Answer, String>, &str); 8] = [
+        ("e", Ok(Answer::Preempt(vec![("b".into(), vec!["vb".into()], 0)])), "vb"),
+        ("e", Ok(Answer::Preempt(vec![("b".into(), vec!["vb".into(), "vc".into()], 0)])), "vb vc"),
+        ("e", Ok(Answer::Preempt(vec![("b".into(), vec!["vc".into()], 0)])), "vc"),
+        (
+            "e",
+            Ok(Answer::Preempt(vec![("b".into(), vec!["va".into()], 0)])),
+            "preemption: extender: http://x claims to preempt pod (UID: va) on node: b, but the pod is not found on that node",
+        ),
+        (
+            "e",
+            Ok(Answer::Preempt(vec![("z".into(), vec!["va".into()], 0)])),
+            "preemption: nodeinfo not found for node name \"z\"",
+        ),
         ("e", Ok(Answer::Preempt(Vec::new())), "preemption: no candidate node for preemption"),
         ("e", Err("code 500".into()), "preemption: code 500"),
         (
@@ -255,24 +286,25 @@ fn an_extender_has_its_say_about_victims() {
     ];
     for (verbs, answer, want) in rows {
         let mut w = Harness::new(vec![extender(verbs)]);
-        let on = |name: &str, node: &str| {
-            let mut p = pod(name, "cpu", 1000, 0);
+        let on = |name: &str, node: &str, cpu: i64| {
+            let mut p = pod(name, "cpu", cpu, 0);
             p.spec.node_name = node.into();
             upsert(p)
         };
-        w.step(vec![node("a"), node("b"), on("va", "a"), on("vb", "b")]);
+        w.step(vec![node("a"), node("b"), on("va", "a", 1000), on("vb", "b", 1000), on("vc", "b", 0)]);
         let out = w.step(vec![upsert(pod("p", "cpu", 500, 10))]);
         let ExtenderCall::Preempt(plans) = asked(&out).3 else { panic!("{out:?}") };
         assert_eq!(plans.len(), 2);
         let out = w.answer(&out, answer);
-        let victim = out.iter().find_map(|a| match a {
-            Action::Preempt { victim, .. } => Some(victim.uid.clone()),
+        let victims = out.iter().filter_map(|a| match a {
+            Action::Preempt { victim, .. } => Some(victim.uid.as_str()),
             _ => None,
         });
-        if want == "b" {
-            assert_eq!(victim.as_deref(), Some("vb"));
+        let victims = victims.collect::<Vec<_>>().join(" ");
+        if want.starts_with('v') {
+            assert_eq!(victims, want);
         } else {
-            assert_eq!(victim, None);
+            assert_eq!(victims, "");
             assert!(told(&out).1.ends_with(want), "{:?}", told(&out));
         }
     }

@@ -96,6 +96,11 @@ impl WaitingPods {
         self.release(pod, Released::Preempted)
     }
 
+    /// The pod is being deleted. False: it does not wait.
+    pub fn leave(&mut self, pod: PodId) -> bool {
+        self.release(pod, Released::Rejected(Status::unschedulable("removed")))
+    }
+
     fn release(&mut self, pod: PodId, how: Released) -> bool {
         let waits = self.forget(pod);
         if waits {

@@ -1,8 +1,10 @@
 //! DynamicResources: device claims (upstream `plugins/dynamicresources/dynamicresources.go`).
 
 mod args;
+mod claims;
 
 use self::args::DynamicResourcesArgs;
+use self::claims::{claims_of, held, invalid_request};
 use super::extended_resources::{Extended, extended_of};
 use super::scoring::normalize_by_max;
 use crate::allocate::{Failure, Given, Pools, Wanted, allocate};
@@ -15,12 +17,11 @@ use crate::framework::{
     AssumedPod, CycleState, ExtensionPoint, FilterState, Incoming, Normalization, Plugin, PostFilterHandle,
     PostFilterResult, PreFilterResult, Registration, ScoreState, Status,
 };
-use crate::{DeviceGrant, ExtendedClaim, PreBindWork};
+use crate::{AllocationTerms, DeviceGrant, ExtendedClaim, PreBindWork};
 use plimsoll_state::cast::signed;
 use plimsoll_state::collect::InsertEach as _;
-use plimsoll_state::model::{
-    DeviceAlternative, DeviceCount, DeviceRequest, PodClaimSource, PodResourceClaim, ResourceClaim,
-};
+use plimsoll_state::model::{DeviceAlternative, DeviceClass, DeviceCount, DeviceRequest};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -42,8 +43,10 @@ pub(crate) struct DynamicResources;
 #[derive(Debug)]
 struct State {
     allocated: Vec<Arc<Claim>>,
-    /// Claims to allocate, with what they want.
-    open: Vec<(Arc<Claim>, Wanted)>,
+    /// Claims to allocate.
+    open: Vec<Arc<Claim>>,
+    /// What each of them wants.
+    wanted: Vec<Wanted>,
     /// Extended resources that devices may stand for.
     extended: Vec<Extended>,
     /// Claims that an earlier attempt made for them.
@@ -61,105 +64,28 @@ struct Score(Vec<(NodeId, i64)>);
 /// Written by PreFilter before anything else; PostFilter looks for it.
 struct Begun;
 
-/// The claims of a pod, or why they can't be used yet (upstream `foreachPodResourceClaim`).
-fn claims_of(cluster: &Cluster, pod: PodId) -> Result<Vec<Arc<Claim>>, String> {
-    let shape = cluster.shape(pod);
-    let list = &shape.spec.source.resource_claims;
-    let mut out = Vec::with_capacity(list.len());
-    let to_come = cluster.to_come.get(&pod);
-    for c in list {
-        if let Some(claim) = to_come.and_then(|t| t.device_claim(&c.name)) {
-            out.push(claim.clone()?);
-            continue;
-        }
-        let Some((name, generated)) = claim_name(cluster, pod, c)? else { continue };
-        let namespace = cluster.strings.text(shape.namespace);
-        let key = (shape.namespace, name);
-        let Some(claim) = cluster.objects.devices.claims.get(&key) else {
-            return Err(format!("could not find ResourceClaim \"{namespace}/{}\"", key.1));
-        };
-        if claim.raw.deleting {
-            return Err(format!("resourceclaim {:?} is being deleted", claim.raw.name));
-        }
-        if generated && !is_for(cluster, pod, &claim.raw) {
-            let name = &cluster.pods[pod].name;
-            return Err(format!(
-                "ResourceClaim {namespace}/{} was not created for Pod {namespace}/{name} (Pod is not owner)",
-                key.1
-            ));
-        }
-        out.push(Arc::clone(claim));
-    }
-    Ok(out)
-}
-
-/// Name of a claim and whether it was made for the pod; `None`: none is needed.
-fn claim_name(cluster: &Cluster, pod: PodId, c: &PodResourceClaim) -> Result<Option<(String, bool)>, String> {
-    match &c.source {
-        PodClaimSource::Claim(name) => Ok(Some((name.clone(), false))),
-        PodClaimSource::Template(_) => {
-            let statuses = cluster.pods[pod].extra.as_ref().map_or(&[][..], |e| &e.claim_statuses);
-            match statuses.iter().find(|(n, _)| **n == *c.name) {
-                Some((_, name)) => Ok(name.as_ref().map(|n| (n.to_string(), true))),
-                None => Err(format!("pod {:?}: ResourceClaim not created yet", cluster.pod_name(pod))),
-            }
-        }
-    }
-}
-
-/// A claim and what it has been allocated.
-fn held(claim: &ResourceClaim) -> DeviceGrant {
-    DeviceGrant {
-        namespace: claim.namespace.clone(),
-        name: claim.name.clone(),
-        uid: claim.uid.clone(),
-        devices: Vec::new(),
-        allocated: claim.allocation.as_ref().map_or_else(Vec::new, |a| a.devices.clone()),
-    }
-}
-
-fn is_for(cluster: &Cluster, pod: PodId, claim: &ResourceClaim) -> bool {
-    let uid = &*cluster.pods[pod].uid;
-    claim.owners.iter().any(|o| o.controller && o.uid == uid)
-}
-
-/// What is wrong with a request of the claim, whatever the node: it asks for nothing, or its class does not exist
-/// (`PreFilter` in `plugins/dynamicresources/dynamicresources.go`).
-fn invalid_request(cluster: &Cluster, claim: &ResourceClaim) -> Option<String> {
-    for r in &claim.requests {
-        if r.alternatives.is_empty() {
-            let (namespace, name) = (&claim.namespace, &claim.name);
-            return Some(format!(
-                "resource claim {namespace}/{name}, request {}: unknown request type",
-                r.name
-            ));
-        }
-        for a in &r.alternatives {
-            if !cluster.objects.devices.classes.contains_key(&a.class) {
-                let name = if a.name.is_empty() { r.name.clone() } else { format!("{}/{}", r.name, a.name) };
-                return Some(format!("request {name}: device class {} does not exist", a.class));
-            }
-        }
-    }
-    None
-}
-
 /// Name of the claim that stands for a pod's extended resources, in messages.
 const EXTENDED_CLAIM: &str = "<extended-resources>";
 
 impl State {
     /// What has to be allocated on a node: open claims, and extended resources that no device plugin of the
     /// node offers.
-    fn wanted(&self, cluster: &Cluster, node: NodeId) -> Vec<Wanted> {
-        let mut out: Vec<Wanted> = self.open.iter().map(|(_, w)| w.clone()).collect();
-        let here = self.extended_on(cluster, node);
-        let mut requests: Vec<DeviceRequest> = here.flat_map(|e| e.requests.iter().cloned()).collect();
+    fn wanted(&self, cluster: &Cluster, node: NodeId) -> Cow<'_, [Wanted]> {
+        let mut out = Cow::Borrowed(&*self.wanted);
+        let requests = self.extended_requests(cluster, node);
         if !requests.is_empty() {
-            requests.sort_by(|a, b| a.name.cmp(&b.name));
             let claim = format!("{}/{EXTENDED_CLAIM}", self.pod.0);
-            out.push(Wanted { claim, requests, constraints: Vec::new() });
+            out.to_mut().push(Wanted { claim, requests, constraints: Vec::new() });
         }
         out
+    }
+
+    /// The requests for devices that stand for extended resources on a node, by name.
+    fn extended_requests(&self, cluster: &Cluster, node: NodeId) -> Vec<DeviceRequest> {
+        let here = self.extended_on(cluster, node);
+        let mut requests: Vec<DeviceRequest> = here.flat_map(|e| e.requests.iter().cloned()).collect();
+        requests.sort_by(|a, b| a.name.cmp(&b.name));
+        requests
     }
 
     /// Extended resources that devices stand for on a node.
@@ -187,12 +113,10 @@ impl State {
         // Those that are reserved for the pod, too: as far as is known, and an earlier attempt may have released them.
         let mut out: Vec<DeviceGrant> = self.allocated.iter().map(|c| held(&c.raw)).collect();
         let mut given = given.into_iter();
-        out.extend(
-            self.open
-                .iter()
-                .zip(given.by_ref())
-                .map(|((c, _), g)| DeviceGrant { devices: g.devices, ..held(&c.raw) }),
-        );
+        out.extend(self.open.iter().zip(&self.wanted).zip(given.by_ref()).map(|((c, wanted), g)| {
+            let terms = self.terms(cluster, node, &wanted.requests, &g);
+            DeviceGrant { devices: g.devices, terms, ..held(&c.raw) }
+        }));
         let claim = given.next().map(|g| {
             let here = || self.extended_on(cluster, node);
             let ask = |r: &DeviceRequest| {
@@ -208,6 +132,7 @@ impl State {
             Box::new(ExtendedClaim {
                 requests,
                 mappings,
+                terms: self.terms(cluster, node, &self.extended_requests(cluster, node), &g),
                 devices: g.devices,
                 stale: self.stale.iter().map(|c| c.raw.name.clone()).collect(),
             })
@@ -215,12 +140,38 @@ impl State {
         Ok((out, claim))
     }
 
+    /// What the allocation of a claim says beside its devices (upstream `allocator_incubating.go`, end of `Allocate`).
+    fn terms(
+        &self,
+        cluster: &Cluster,
+        node: NodeId,
+        requests: &[DeviceRequest],
+        given: &Given,
+    ) -> AllocationTerms {
+        let mut by_class: Vec<(&Arc<DeviceClass>, Vec<String>)> = Vec::new();
+        for (request, way) in requests.iter().zip(&given.alternatives) {
+            let Some(chosen) = request.alternatives.get(*way) else { continue };
+            let Some(class) = cluster.objects.devices.classes.get(&chosen.class) else { continue };
+            let name = request.full_name(chosen);
+            match by_class.iter_mut().find(|(known, _)| known.name == class.name) {
+                Some((_, names)) => names.push(name),
+                None => by_class.push((class, vec![name])),
+            }
+        }
+        let config = by_class.into_iter().flat_map(|(class, names)| {
+            class.config.iter().map(move |config| (names.clone(), config.clone()))
+        });
+        AllocationTerms {
+            nodes: self.pools.reach_of(cluster, node, &given.devices),
+            config: config.collect(),
+        }
+    }
+
     /// Whether alternatives were or will be chosen, and this pod chooses any devices.
     fn has_alternatives(&self) -> bool {
         let prioritized = |c: &Arc<Claim>| c.raw.requests.iter().any(|r| r.prioritized);
-        let open = self.open.iter().map(|(c, _)| c);
         (!self.open.is_empty() || !self.extended.is_empty())
-            && self.allocated.iter().chain(open).any(prioritized)
+            && self.allocated.iter().chain(&self.open).any(prioritized)
     }
 
     /// The raw score of a node: the better the alternatives, the more (upstream `computeScore`).
@@ -230,7 +181,7 @@ impl State {
             return 0;
         }
         let worth = |i: usize| BEST_ALTERNATIVE - signed(i);
-        let now = self.open.iter().zip(&given).flat_map(|((_, wanted), given)| {
+        let now = self.wanted.iter().zip(&given).flat_map(|(wanted, given)| {
             let chosen = wanted.requests.iter().zip(&given.alternatives);
             chosen.filter(|(r, _)| r.prioritized).map(|(_, i)| worth(*i))
         });
@@ -315,7 +266,7 @@ impl Plugin for DynamicResources {
             return PreFilterResult::Skip;
         }
         let uid = &*cluster.pods[pod.id].uid;
-        let (mut allocated, mut open) = (Vec::new(), Vec::new());
+        let (mut allocated, mut open, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
         for claim in claims {
             let c = &claim.raw;
             if c.allocation.is_some() {
@@ -326,7 +277,7 @@ impl Plugin for DynamicResources {
                 continue;
             }
             let key = (pod.shape.namespace, c.name.clone());
-            if cluster.objects.devices.in_flight.contains_key(&key) {
+            if cluster.objects.devices.given(&key).is_some() {
                 let text =
                     format!("resource claim {}/{} is in the process of being allocated", c.namespace, c.name);
                 return PreFilterResult::Reject(Status::unresolvable(text));
@@ -334,12 +285,12 @@ impl Plugin for DynamicResources {
             if let Some(text) = invalid_request(cluster, c) {
                 return PreFilterResult::Reject(Status::unresolvable(text));
             }
-            let wanted = Wanted {
+            wanted.push(Wanted {
                 claim: format!("{}/{}", c.namespace, c.name),
                 requests: c.requests.clone(),
                 constraints: c.constraints.clone(),
-            };
-            open.push((claim, wanted));
+            });
+            open.push(claim);
         }
         let mut pools = Pools::new(&cluster.objects.devices);
         let stale = match extended.is_empty() {
@@ -349,7 +300,8 @@ impl Plugin for DynamicResources {
         stale.iter().for_each(|claim| pools.free(claim));
         let name = (cluster.strings.text(pod.shape.namespace).to_owned(), uid.to_owned());
         let unavailable = RefCell::default();
-        let state = Rc::new(State { allocated, open, extended, stale, pools, pod: name, unavailable });
+        let state =
+            Rc::new(State { allocated, open, wanted, extended, stale, pools, pod: name, unavailable });
         cycle.write(Rc::clone(&state));
         PreFilterResult::go(state)
     }

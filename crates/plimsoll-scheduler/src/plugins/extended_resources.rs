@@ -85,6 +85,7 @@ fn extended_requests(spec: &PodSpec, resource: &str, class: &str) -> (Vec<Device
             count: DeviceCount::Exactly(n),
             tolerations: Vec::new(),
             admin: false,
+            shares_capacity: false,
         }],
     };
     (most.into_iter().chain(stay).map(request).collect(), mappings)

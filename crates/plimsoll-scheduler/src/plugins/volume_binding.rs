@@ -17,6 +17,7 @@ use crate::framework::{
     AssumedPod, Code, CycleState, ExtensionPoint, FilterState, Incoming, Plugin, PreBindResult,
     PreFilterResult, Reason, Registration, Status,
 };
+use crate::pre_bind::BINDING_VOLUMES;
 use plimsoll_state::model::VolumeSource;
 use plimsoll_state::time::Duration;
 use smallvec::SmallVec;
@@ -358,7 +359,7 @@ impl Plugin for VolumeBinding {
         }
         match bound {
             true => PreBindResult::Success,
-            false => PreBindResult::Wait { timeout: self.timeout, operation: "binding volumes" },
+            false => PreBindResult::Wait { timeout: self.timeout, operation: BINDING_VOLUMES },
         }
     }
 

@@ -137,7 +137,7 @@ impl Plugin for VolumeLimits {
     fn queueing_hint(&self, cluster: &Cluster, pod: PodId, change: &ClusterEvent) -> bool {
         match &change.payload {
             Payload::Pod { old: Some(old), .. } => {
-                old.node.is_some() && may_attach(&old.shape.spec.source.volumes)
+                (old.node.is_some() || old.nominated) && may_attach(&old.shape.spec.source.volumes)
             }
             Payload::Object(ObjectChange::CsiNode((Some(old), Some(new)))) => new.drivers.iter().any(|d| {
                 // Upstream takes a driver without a limit for one whose limit is 0.

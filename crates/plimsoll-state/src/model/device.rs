@@ -1,6 +1,7 @@
 //! Devices, claims for devices, and classes of devices (`resource.k8s.io`).
 
 use super::{NodeSelector, OwnerRef, TaintEffect};
+use crate::time::Time;
 use std::collections::BTreeMap;
 
 /// Value of a device attribute.
@@ -78,6 +79,10 @@ pub struct Device {
     pub consumes: Vec<(String, Counters)>,
     /// Nodes that reach it, when the slice leaves that to its devices.
     pub reach: Option<Reach>,
+    /// Whether a claim that gets it can be used on the node of its first pod only, whatever nodes reach it.
+    pub binds_to_node: bool,
+    /// Whether several claims may get it.
+    pub multiple: bool,
 }
 
 /// Which nodes reach devices.
@@ -121,6 +126,22 @@ pub struct DeviceClass {
     pub selectors: Vec<String>,
     /// Extended resource that stands for devices of this class.
     pub extended_resource: Option<String>,
+    /// When it was created.
+    pub created: Time,
+    /// Configurations for drivers (`spec.config`), each as JSON.
+    pub config: Vec<String>,
+}
+
+impl DeviceClass {
+    /// Of several classes for one extended resource, the newest; of equally old ones, the first by name (upstream
+    /// `extendedresourcecache`).
+    pub fn of_extended_resource<'a>(
+        classes: impl Iterator<Item = &'a Self>,
+        resource: &str,
+    ) -> Option<&'a Self> {
+        let named = classes.filter(|c| c.extended_resource.as_deref() == Some(resource));
+        named.min_by_key(|c| (std::cmp::Reverse(c.created), &c.name))
+    }
 }
 
 /// Toleration of device taints.
@@ -160,6 +181,8 @@ pub struct DeviceAlternative {
     pub tolerations: Vec<DeviceToleration>,
     /// For administration: devices in use may be given as well.
     pub admin: bool,
+    /// Whether it asks for shares of a device's capacity, which is not supported.
+    pub shares_capacity: bool,
 }
 
 /// A request for devices.
@@ -171,6 +194,16 @@ pub struct DeviceRequest {
     pub prioritized: bool,
     /// Alternatives, best first.
     pub alternatives: Vec<DeviceAlternative>,
+}
+
+impl DeviceRequest {
+    /// Name of one of its alternatives in a claim: `request/subrequest`, or that of the request where there is one way only.
+    pub fn full_name(&self, alternative: &DeviceAlternative) -> String {
+        match alternative.name.as_str() {
+            "" => self.name.clone(),
+            name => format!("{}/{name}", self.name),
+        }
+    }
 }
 
 /// A condition on the devices of several requests.

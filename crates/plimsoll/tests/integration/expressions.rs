@@ -16,6 +16,7 @@ fn example(name: &str) -> String {
 async fn expressions_decide_where_pods_run() {
     let (nodes, config) = (example("expressions-nodes.yaml"), example("expressions-scheduler.yaml"));
     let up = Up::start(&["--speed", "10", "--nodes-file", &nodes, "--scheduler-config", &config]).await;
+    up.until("all nodes", async |up| (up.list(NODES).await.len() == 3).then_some(())).await;
     for (name, labels) in [
         ("one", json!({"team": "red"})),
         ("two", json!({"team": "green"})),
