@@ -55,7 +55,7 @@ pub mod ast {
 pub use kube_cel::cel::Value;
 pub use kube_cel::cel::objects::Opaque;
 
-pub use self::activation::Activation;
+pub use self::activation::{Activation, ListType};
 pub use self::budget::Budget;
 pub use self::environment::{Environment, ObjectType, Type};
 pub use self::error::{CompileError, EvalError, Evaluated, display_error};

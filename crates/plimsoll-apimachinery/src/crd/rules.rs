@@ -1,13 +1,15 @@
 //! Evaluation of the rules of a schema (`x-kubernetes-validations`).
 
-use plimsoll_cel::{Activation, Budget, EvalError, Value as Cel, optional};
+use std::sync::Arc;
+
+use plimsoll_cel::{Activation, Budget, EvalError, ListType, Value as Cel, optional};
 use serde_json::Value;
 
 use super::correlate::{Before, join};
 use super::node::{Additional, Node};
 use super::node_type::NodeType;
 use super::rule::Rule;
-use super::value::to_cel;
+use super::value::{Lists, to_cel};
 use crate::cel::{MAX_MESSAGE, OUT_OF_BUDGET, RUNTIME_BUDGET};
 use crate::error::{FieldError, FieldErrorKind};
 
@@ -81,9 +83,19 @@ struct Variables {
     this: Cel,
     old: Option<Cel>,
     optional: bool,
+    /// Their lists.
+    lists: Lists,
 }
 
 impl Activation for Variables {
+    fn has_list_types(&self) -> bool {
+        self.lists.are_there()
+    }
+
+    fn list_type(&self, list: &Arc<Vec<Cel>>) -> ListType {
+        self.lists.of(list)
+    }
+
     fn resolve(&mut self, name: &str) -> Option<Cel> {
         match name {
             "self" => Some(self.this.clone()),
@@ -133,8 +145,10 @@ impl Run<'_> {
         if rules.peek().is_none() {
             return;
         }
-        let mut variables =
-            Variables { this: to_cel(value, node), old: old.map(|o| to_cel(o, node)), optional: false };
+        let mut lists = Lists::default();
+        let this = to_cel(value, node, &mut lists);
+        let old = old.map(|o| to_cel(o, node, &mut lists));
+        let mut variables = Variables { this, old, optional: false, lists };
         for rule in rules {
             if self.spent {
                 return;

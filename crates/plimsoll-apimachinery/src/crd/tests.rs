@@ -184,6 +184,48 @@ fn long_values_are_checked_in_one_pass() {
     }
 }
 
+/// Sets and maps are equal in any order, in objects too, and have nothing twice in a sum.
+#[test]
+fn rules_know_sets_and_maps() {
+    let schema = |rule: &str| {
+        json!({
+            "type": "object", "x-kubernetes-validations": [{"rule": rule}],
+            "properties": {
+                "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+                "plain": {"type": "array", "items": {"type": "string"}},
+                "map": {
+                    "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a-k"],
+                    "items": {"type": "object", "required": ["a-k"], "properties": {
+                        "a-k": {"type": "integer"}, "v": {"type": "string"},
+                        "in": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "integer"}}}},
+                },
+            },
+        })
+    };
+    let element = |k: i64, v: &str, inner: &[i64]| json!({"a-k": k, "v": v, "in": inner});
+    let old = json!({"set": ["a", "b"], "plain": ["a", "b"], "map": [element(1, "x", &[1, 2]), element(2, "y", &[])]});
+    let new = json!({"set": ["b", "a"], "plain": ["a", "b"], "map": [element(2, "y", &[]), element(1, "x", &[2, 1])]});
+    let mut other = new.clone();
+    other["map"][1]["v"] = json!("z");
+    let mut plain = new.clone();
+    plain["plain"] = json!(["b", "a"]);
+    for (rule, new, holds) in [
+        ("self == oldSelf", &new, true),
+        ("self.set == oldSelf.set && self.map == oldSelf.map", &new, true),
+        ("self != oldSelf", &other, true),
+        ("self == oldSelf", &plain, false),
+        ("size(self.set + oldSelf.set) == 2 && self.set + ['c'] == ['c', 'b', 'a']", &new, true),
+        ("self.plain + ['a'] == ['a', 'b', 'a'] && self.plain != ['b', 'a']", &new, true),
+        ("(self.map + oldSelf.map).map(e, e.v) == ['y', 'x'] && self.map + [] == oldSelf.map", &new, true),
+        ("self.set == ['a']", &new, false),
+    ] {
+        let node = super::node::Node::build(&schema(rule));
+        let mut found = Vec::new();
+        super::rules::check(new, Some(&old), &node, "o", &mut found);
+        assert_eq!(found.is_empty(), holds, "{rule}: {found:?}");
+    }
+}
+
 #[test]
 fn embeds_are_expanded() {
     let mut schema = json!({

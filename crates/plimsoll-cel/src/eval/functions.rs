@@ -87,6 +87,20 @@ impl<'e> Run<'e, '_> {
                 Some(kubernetes::function(name, text)?)
             }
             (Some("optional"), ..) => made_optional(name, values),
+            (
+                None,
+                "replace",
+                [Value::String(of), Value::String(old), Value::String(new), Value::Int(..0)],
+            ) => {
+                self.charge_library(name, values)?;
+                Some(Value::from(of.replace(old.as_str(), new)))
+            }
+            (None, "split", [Value::String(of), Value::String(between), limit @ ..])
+                if between.is_empty() =>
+            {
+                self.charge_library(name, values)?;
+                Some(characters(of, limit)?)
+            }
             (None, "hasValue" | "value" | "or" | "orValue", [of, rest @ ..]) => {
                 Some(of_optional(name, of, rest)?)
             }
@@ -211,6 +225,24 @@ fn converted(name: &str, of: &Value) -> Result<Option<Value>, EvalError> {
         },
         _ => None,
     })
+}
+
+/// The characters of a string, at most as many as the limit says; the last one has the rest.
+fn characters(of: &str, limit: &[Value]) -> Evaluated {
+    let most = match limit {
+        [] | [Value::Int(..0)] => usize::MAX,
+        [Value::Int(n)] => usize::try_from(*n).unwrap_or(usize::MAX),
+        _ => return EvalError::no_such_overload(),
+    };
+    let mut out = Vec::new();
+    let mut rest = of;
+    while let Some(c) = rest.chars().next().filter(|_| out.len() < most) {
+        let end = if out.len() + 1 == most { rest.len() } else { c.len_utf8() };
+        let (piece, after) = rest.split_at(end);
+        out.push(Value::from(piece.to_owned()));
+        rest = after;
+    }
+    Ok(Value::List(Arc::new(out)))
 }
 
 /// `optional.none()`, `optional.of(x)` and `optional.ofNonZeroValue(x)`.

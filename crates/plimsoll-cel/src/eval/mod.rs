@@ -7,6 +7,7 @@
 mod access;
 mod functions;
 mod kubernetes;
+mod lists;
 mod macros;
 mod operators;
 mod regex;
@@ -24,7 +25,7 @@ use kube_cel::cel::common::ast::{
 use kube_cel::cel::objects::{Key, Map};
 use kube_cel::cel::{IdedExpr, Value};
 
-use crate::activation::Activation;
+use crate::activation::{Activation, ListType};
 use crate::budget::Budget;
 use crate::error::{EvalError, Evaluated};
 use crate::{library, value};
@@ -40,7 +41,7 @@ pub(crate) fn evaluate(
     activation: &mut dyn Activation,
     budget: &mut Budget,
 ) -> Evaluated {
-    Run { activation, budget, locals: Vec::new() }.eval(expression)
+    Run { activation, budget, locals: Vec::new(), sums: Vec::new() }.eval(expression)
 }
 
 /// One evaluation.
@@ -49,6 +50,8 @@ struct Run<'e, 's> {
     budget: &'s mut Budget,
     /// Variables of macros, the innermost last. The accumulator of a loop may be an error that a later step suppresses.
     locals: Vec<(&'e str, Evaluated)>,
+    /// Sums of lists that are sets or maps.
+    sums: Vec<(Arc<Vec<Value>>, ListType)>,
 }
 
 impl<'e> Run<'e, '_> {

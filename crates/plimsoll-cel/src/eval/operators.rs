@@ -105,7 +105,7 @@ impl Run<'_, '_> {
             }
             _ => {}
         }
-        Ok(left == right)
+        if self.activation.has_list_types() { self.equal_by_type(left, right) } else { Ok(left == right) }
     }
 
     fn ordered(
@@ -159,6 +159,11 @@ impl Run<'_, '_> {
             }
             (Value::List(a), Value::List(b)) => {
                 self.budget.charge((a.len() as u64).saturating_add(b.len() as u64))?;
+                if self.activation.has_list_types()
+                    && let Some(sum) = self.sum_by_type(a, b)?
+                {
+                    return Ok(sum);
+                }
             }
             (Value::Bytes(a), Value::Bytes(b)) => {
                 self.budget.charge_string(a.len().saturating_add(b.len()))?;

@@ -123,6 +123,8 @@ fn values() {
         "url('/p').getHost() == '' && url('https://e.com').getEscapedPath() == '' && url('http://localhost/').getScheme() == 'http'",
         "url('https://e.com:443/?a=b').getPort() == '443' && url('https:e.com').getHost() == '' && !isURL('e.com')",
         "url('/?a=b&a=c').getQuery() == {'a': ['b', 'c']}",
+        "'aa'.replace('a', 'b', -1) == 'bb' && 'aa'.replace('a', 'b', 1) == 'ba'",
+        "'ab\u{e9}'.split('') == ['a', 'b', '\u{e9}'] && 'abc'.split('', 2) == ['a', 'bc'] && 'abc'.split('', 0) == []",
         "object.?a.orValue(object.b) == 1 && object.?a.or(object.nosuch).value() == 1",
         "sets.contains([1, 2], [1]) && math.greatest(1, 2) == 2",
         "['a', 'b'].join('-') == 'a-b' && 'a-b'.split('-') == ['a', 'b']",
