@@ -149,6 +149,11 @@ impl Reinvocation {
         }
     }
 
+    /// Something else has changed the object after the first round: all that may be called again are.
+    pub fn plugin_changed(&mut self) {
+        self.again.append(&mut self.invoked);
+    }
+
     /// Webhooks of the second and last round, in order.
     pub fn again(&self) -> impl Iterator<Item = usize> + '_ {
         self.again.iter().copied()

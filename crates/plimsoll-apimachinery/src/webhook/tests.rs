@@ -251,4 +251,9 @@ fn earlier_webhooks_are_called_again() {
     assert_eq!(round.again().count(), 0);
     round.called(1, &all[1], true);
     assert_eq!(round.again().collect::<Vec<_>>(), [0]);
+    let mut round = Reinvocation::default();
+    round.called(0, &all[0], false);
+    round.called(1, &all[1], false);
+    round.plugin_changed();
+    assert_eq!(round.again().collect::<Vec<_>>(), [0]);
 }

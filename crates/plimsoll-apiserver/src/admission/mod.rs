@@ -68,12 +68,18 @@ pub async fn mutate(
         )?;
     }
     builtin(w, object, old, operation).await?;
-    let webhooks = on(w, Plugin::MutatingAdmissionWebhook);
-    if webhooks && webhooks::mutate(w, object, old, operation).await? {
-        // What a webhook put in gets the plugins' treatment as well.
-        builtin(w, object, old, operation).await?;
+    if !on(w, Plugin::MutatingAdmissionWebhook) {
+        return Ok(());
     }
-    Ok(())
+    let first = webhooks::mutate(w, object, old, operation).await?;
+    if !first.changed {
+        return Ok(());
+    }
+    // What a webhook put in gets the plugins' treatment as well, and what they change the webhooks'.
+    let before = object.clone();
+    builtin(w, object, old, operation).await?;
+    let plugin_changed = before != *object;
+    webhooks::mutate_again(w, object, old, operation, (first, plugin_changed)).await
 }
 
 fn on(w: &Write, plugin: Plugin) -> bool {

@@ -46,7 +46,16 @@ fn request<'a>(w: &'a Write, old: Option<&'a Value>, operation: Operation) -> Ho
     }
 }
 
-/// Mutating hooks and webhooks. Whether the object was changed.
+/// What came of the first round of webhooks.
+#[derive(Debug, Default)]
+pub struct FirstRound {
+    /// Whether they changed the object.
+    pub changed: bool,
+    webhooks: Arc<Vec<Webhook>>,
+    rounds: Reinvocation,
+}
+
+/// Mutating hooks, and the first round of webhooks.
 ///
 /// # Errors
 /// A refusal, or a call that failed and mustn't.
@@ -55,7 +64,7 @@ pub async fn mutate(
     object: &mut Value,
     old: Option<&Value>,
     operation: Operation,
-) -> Result<bool, ApiError> {
+) -> Result<FirstRound, ApiError> {
     let server = Arc::clone(&w.server);
     let mut changed = false;
     if operation != Operation::Delete {
@@ -73,11 +82,11 @@ pub async fn mutate(
     }
     let webhooks = server.hooks().webhooks(server.store(), Stage::Mutating);
     if webhooks.is_empty() {
-        return Ok(changed);
+        return Ok(FirstRound { changed, ..FirstRound::default() });
     }
     let asked = attributes(w, operation);
     if !webhooks.iter().any(|hook| hook.concerns(&asked)) {
-        return Ok(changed);
+        return Ok(FirstRound { changed, ..FirstRound::default() });
     }
     let mut view = View::new(w, with_objects(w, asked, object, old)?);
     let mut patched = false;
@@ -87,17 +96,50 @@ pub async fn mutate(
         patched |= altered;
         rounds.called(i, hook, altered);
     }
-    for i in rounds.again().collect::<Vec<_>>() {
-        if let Some(hook) = webhooks.get(i) {
-            patched |= invoke(w, hook, &mut view).await?.unwrap_or(false);
-        }
+    take(w, view, (object, operation), patched).await?;
+    Ok(FirstRound { changed: changed || patched, webhooks, rounds })
+}
+
+/// The second round: webhooks before one that changed the object, or all of them where the plugins have changed it since
+/// (`plugin_changed`).
+///
+/// # Errors
+/// A refusal, or a call that failed and mustn't.
+pub async fn mutate_again(
+    w: &mut Write,
+    object: &mut Value,
+    old: Option<&Value>,
+    operation: Operation,
+    (mut first, plugin_changed): (FirstRound, bool),
+) -> Result<(), ApiError> {
+    if plugin_changed {
+        first.rounds.plugin_changed();
     }
-    // What no webhook changed needn't survive conversion there and back.
+    let again: Vec<usize> = first.rounds.again().collect();
+    if again.is_empty() {
+        return Ok(());
+    }
+    let asked = attributes(w, operation);
+    let mut view = View::new(w, with_objects(w, asked, object, old)?);
+    let mut patched = false;
+    for hook in again.into_iter().filter_map(|i| first.webhooks.get(i)) {
+        patched |= invoke(w, hook, &mut view).await?.unwrap_or(false);
+    }
+    take(w, view, (object, operation), patched).await
+}
+
+/// What no webhook changed needn't survive conversion there and back.
+async fn take(
+    w: &mut Write,
+    view: View,
+    (object, operation): (&mut Value, Operation),
+    patched: bool,
+) -> Result<(), ApiError> {
     if patched && operation != Operation::Delete {
         let altered = view.into_object(w).await?;
         *object = if is_scale(w) { apply_scale(&w.kind, object, &altered)? } else { altered };
     }
-    Ok(changed || patched)
+    Ok(())
 }
 
 /// Calls a mutating webhook if it wants to; whether it changed the object. `None`: it was not called.

@@ -23,6 +23,7 @@ mod lists;
 mod ownership;
 mod plugins;
 mod policies;
+mod reinvocation;
 mod secrecy;
 mod server_properties;
 mod store_properties;
