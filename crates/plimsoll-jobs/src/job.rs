@@ -11,9 +11,10 @@ use crate::generic_job::{Finished, GenericJob, ReclaimablePod, ScalablePodSet};
 use crate::integration::Integration;
 use crate::multikueue::default_managed_by;
 use crate::plan::{Plan, event, patch, patch_status};
-use crate::podset::{self, PodSetInfo};
+use crate::podset::{self, PodSetInfo, Ranks};
 use crate::store::Kind;
 use crate::webhook::admission_gates;
+use crate::webhook::pod_sets::{self, PodSetAt};
 use crate::webhook::review::{
     Operation, Review, Validation, default_queue, has_default_queue, owner_is_managed,
 };
@@ -212,8 +213,9 @@ impl GenericJob for Job<'_> {
         if let Some(min) = min_pods(self.object) {
             podset["minCount"] = json!(min);
         }
-        let label = "batch.kubernetes.io/job-completion-index";
-        if let Some(request) = podset::topology_request(&template, Some(label)) {
+        let ranks =
+            Ranks { index_label: Some("batch.kubernetes.io/job-completion-index".into()), groups: None };
+        if let Some(request) = ranks.topology_request(&template) {
             podset["topologyRequest"] = request;
         }
         vec![podset]
@@ -340,7 +342,8 @@ fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Validation {
 fn topology(job: &Value, elastic: bool, errors: &mut ErrorList) {
     let template = &job["spec"]["template"];
     let mut found = ErrorList::default();
-    validation::topology(template, "spec.template.metadata", &mut found);
+    let at = PodSetAt { metadata: "spec.template.metadata", count: pods_count(job), template };
+    pod_sets::topology(&[at], false, &mut found);
     if elastic && found.is_empty() {
         let modes = [("required", "podset-required-topology"), ("preferred", "podset-preferred-topology")];
         let set = |key: &str| json::annotation(template, &format!("kueue.x-k8s.io/{key}")).is_some();

@@ -240,6 +240,9 @@ pub fn equivalent(a: &[Value], b: &[Value], ignore_tolerations: bool) -> bool {
     let part = |p: &Value, key: &str| {
         let mut part = p["template"]["spec"][key].clone();
         remove_nulls(&mut part);
+        if key != "tolerations" {
+            part.as_array_mut().into_iter().flatten().for_each(sanitize_container);
+        }
         let containers = part.as_array_mut().into_iter().flatten();
         for port in containers.filter_map(|c| c.get_mut("ports")?.as_array_mut()).flatten() {
             if let Some(port) = port.as_object_mut() {
@@ -327,7 +330,7 @@ impl Ranks {
     /// `topologyRequest` of a template whose pods have these labels: also without annotations, for flavors with a topology
     /// (Kueue `NewPodSetTopologyRequest`).
     pub fn topology_request(&self, template: &Value) -> Option<Value> {
-        let mut out = topology_request(template, None).unwrap_or_else(|| json!({}));
+        let mut out = topology_request(template).unwrap_or_else(|| json!({}));
         if let Some(label) = &self.index_label {
             out["podIndexLabel"] = json!(label);
         }
@@ -340,34 +343,75 @@ impl Ranks {
 }
 
 /// `topologyRequest` of a template, from its annotations (Kueue KEP-2724, `jobframework/tas.go`); `None` when there are
-/// none.
-pub fn topology_request(template: &Value, index_label: Option<&str>) -> Option<Value> {
+/// none. What can't be read counts as not there: webhooks refuse it.
+fn topology_request(template: &Value) -> Option<Value> {
     let get = |name: &str| json::annotation(template, &format!("kueue.x-k8s.io/{name}"));
     let mut out = Map::new();
     if let Some(level) = get("podset-required-topology") {
         out.insert("required".into(), json!(level));
     } else if let Some(level) = get("podset-preferred-topology") {
         out.insert("preferred".into(), json!(level));
-    } else if get("podset-unconstrained-topology") == Some("true") {
-        out.insert("unconstrained".into(), json!(true));
+    } else if let Some(unconstrained) = get("podset-unconstrained-topology").and_then(parse_bool) {
+        out.insert("unconstrained".into(), json!(unconstrained));
     }
-    let slice = get("podset-slice-required-topology");
-    if let Some(level) = slice {
-        out.insert("podSetSliceRequiredTopology".into(), json!(level));
-        if let Some(size) = get("podset-slice-size").and_then(|s| s.parse::<i64>().ok()) {
-            out.insert("podSetSliceSize".into(), json!(size));
-        }
-    }
-    if out.is_empty() {
-        return None;
-    }
-    if let Some(group) = get("podset-group-name") {
+    if let Some(group) = get("podset-group-name")
+        && (out.contains_key("required") || out.contains_key("preferred"))
+    {
         out.insert("podSetGroupName".into(), json!(group));
     }
-    if let Some(label) = index_label {
-        out.insert("podIndexLabel".into(), json!(label));
+    let size = get("podset-slice-size").and_then(|s| s.parse::<i32>().ok());
+    if let Some(constraints) = get("podset-slice-required-topology-constraints").and_then(slice_constraints) {
+        out.insert("podsetSliceRequiredTopologyConstraints".into(), constraints);
+    } else if let (Some(level), Some(size)) = (get("podset-slice-required-topology"), size) {
+        out.insert("podSetSliceRequiredTopology".into(), json!(level));
+        out.insert("podSetSliceSize".into(), json!(size));
     }
-    Some(Value::Object(out))
+    (!out.is_empty()).then_some(Value::Object(out))
+}
+
+/// A boolean as Go's `strconv.ParseBool` reads it.
+pub(crate) fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Layers of slices, the largest first: one to three (Kueue KEP-5439).
+fn slice_constraints(text: &str) -> Option<Value> {
+    let given: Value = serde_json::from_str(text).ok()?;
+    let layers = given.as_array().filter(|layers| (1..=3).contains(&layers.len()))?;
+    let layer = |of: &Value| {
+        let (topology, size) =
+            (of["topology"].as_str().unwrap_or_default(), of["size"].as_i64().unwrap_or(0));
+        json!({"topology": topology, "size": size})
+    };
+    Some(layers.iter().map(layer).collect())
+}
+
+/// Leaves each environment variable once, at its first place with its last value: a Workload has one of each name (Kueue
+/// `SanitizePodSets`).
+pub fn sanitize(pod_sets: &mut [Value]) {
+    for podset in pod_sets {
+        for list in ["containers", "initContainers"] {
+            let containers =
+                podset.pointer_mut(&format!("/template/spec/{list}")).and_then(Value::as_array_mut);
+            containers.into_iter().flatten().for_each(sanitize_container);
+        }
+    }
+}
+
+fn sanitize_container(container: &mut Value) {
+    let Some(env) = container.get_mut("env").and_then(Value::as_array_mut) else { return };
+    let mut kept: Vec<Value> = Vec::with_capacity(env.len());
+    for variable in env.drain(..) {
+        match kept.iter_mut().find(|known| known["name"] == variable["name"]) {
+            Some(known) => *known = variable,
+            None => kept.push(variable),
+        }
+    }
+    *env = kept;
 }
 
 #[cfg(test)]

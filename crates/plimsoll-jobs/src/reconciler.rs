@@ -184,7 +184,10 @@ fn prebuilt_workload(job: &dyn GenericJob, name: &str, env: Env<'_>) -> Step {
     }
     let found = job.find_workloads(env);
     let dispatched = json::label_opt(&wl, names::ORIGIN).is_some();
-    let matches = found.matching.is_some_and(|m| json::uid(&m) == json::uid(&wl));
+    // Those of pods are compared by their podsets alone.
+    let limited = job.resource() == PODS
+        || json::int(&wl, &["spec", "maximumExecutionTimeSeconds"]) == maximum_time(object);
+    let matches = limited && found.matching.is_some_and(|m| json::uid(&m) == json::uid(&wl));
     // Members of a group that a manager of MultiKueue has replaced go. (Kueue leaves all of a prebuilt workload.)
     if matches && dispatched && !found.plan.is_empty() {
         return Step::Plan(found.plan);
@@ -236,6 +239,11 @@ fn sync(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
     if let Some(plan) = sync_admission_gates(job, wl, env.objects.identifiers()) {
         return Some(plan);
     }
+    // A prebuilt workload has its own priority and limit, unless it was made for a set of pods.
+    let prebuilt = !env.objects.identifiers().prebuilt_of(job.object()).is_empty();
+    if prebuilt && json::annotation(wl, names::OWNER_KIND).is_none() {
+        return None;
+    }
     match priority_class::update(job, wl, env) {
         Ok(plan) if plan.is_empty() => {}
         Ok(plan) => return Some(plan),
@@ -243,8 +251,7 @@ fn sync(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
     }
     let mut new = wl.clone();
     if job.is_suspended() && !json::is_true(wl, "Admitted") {
-        let label = json::label_opt(job.object(), names::MAX_EXEC_TIME).and_then(|s| s.parse::<i64>().ok());
-        match label {
+        match maximum_time(job.object()) {
             Some(seconds) => json::set(&mut new, &["spec", "maximumExecutionTimeSeconds"], json!(seconds)),
             None => {
                 json::remove(&mut new, &["spec", "maximumExecutionTimeSeconds"]);
@@ -252,6 +259,11 @@ fn sync(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
         }
     }
     patch(WORKLOADS, wl, &new).map(|p| vec![p])
+}
+
+/// For how many seconds a job may run, by its label.
+fn maximum_time(job: &Value) -> Option<i64> {
+    json::label_opt(job, names::MAX_EXEC_TIME).and_then(|s| s.parse().ok())
 }
 
 /// Copies the admission gates of the job to its workload (Kueue `UpdateAdmissionGatedBy`), which is admitted when the last one

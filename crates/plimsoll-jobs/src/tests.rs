@@ -332,6 +332,22 @@ fn succeeded_pods_give_quota_back() {
     assert_eq!(body(&writes, 0)["status"]["reclaimablePods"], json!([{"name": "main", "count": 1}]));
 }
 
+/// A Workload has one variable of each name.
+#[test]
+fn repeated_variables_are_left_out() {
+    let mut cache = cache();
+    let mut j = job();
+    let variable = |name: &str, value: &str| json!({"name": name, "value": value});
+    let env = json!([variable("A", "1"), variable("B", "x"), variable("A", "2")]);
+    j["spec"]["template"]["spec"]["containers"][0]["env"] = env;
+    cache.put(Kind::Job, j);
+    let wl = made(&cache);
+    let env = &wl["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["env"];
+    assert_eq!(env, &json!([variable("A", "2"), variable("B", "x")]));
+    cache.put(Kind::Workload, wl);
+    assert!(run(&cache, &key()).is_empty());
+}
+
 #[test]
 fn a_prebuilt_workload_is_adopted_or_declared_out_of_sync() {
     let mut cache = cache();
@@ -347,8 +363,20 @@ fn a_prebuilt_workload_is_adopted_or_declared_out_of_sync() {
     let owners = body(&writes, 0)["metadata"]["ownerReferences"].clone();
     assert_eq!(owners[0]["uid"], "job-uid");
     json::set(&mut wl, &["metadata", "ownerReferences"], owners);
+    // It has a priority of its own.
+    json::set(
+        &mut wl,
+        &["spec", "priorityClassRef"],
+        json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}),
+    );
+    json::set(&mut wl, &["spec", "priority"], json!(9));
     cache.put(Kind::Workload, wl.clone());
     assert!(run(&cache, &key()).is_empty());
+    // And a limit that its job does not have: it is another job's.
+    let mut limited = wl.clone();
+    json::set(&mut limited, &["spec", "maximumExecutionTimeSeconds"], json!(60));
+    cache.put(Kind::Workload, limited);
+    assert_eq!(body(&run(&cache, &key()), 0)["status"]["conditions"][0]["reason"], "OutOfSync");
     json::set(&mut wl, &["spec", "podSets"], json!([{"name": "main", "count": 9, "template": {}}]));
     cache.put(Kind::Workload, wl.clone());
     let writes = run(&cache, &key());

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::plan::{Plan, patch_status};
 use crate::store::Kind;
-use crate::{Env, names};
+use crate::{Env, names, podset};
 
 /// A Workload of a job with these podsets (Kueue `NewWorkload` and `GetWorkloadNameForOwnerWithGVK`): Kueue's name, labels,
 /// finalizer and owner.
@@ -28,6 +28,8 @@ pub fn without_owner(job: &Value, queue_name: &str, pod_sets: &[Value], env: Env
     let copied = env.config.label_keys_to_copy.iter();
     let labels: Map<String, Value> =
         copied.filter_map(|k| Some((k.clone(), json!(json::label_opt(job, k)?)))).collect();
+    let mut pod_sets = pod_sets.to_vec();
+    podset::sanitize(&mut pod_sets);
     let mut wl = json!({
         "apiVersion": WORKLOADS.api_version, "kind": WORKLOADS.kind,
         "metadata": {"namespace": json::namespace(job), "labels": labels, "finalizers": [names::IN_USE]},

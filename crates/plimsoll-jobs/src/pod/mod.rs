@@ -16,7 +16,7 @@ use crate::generic_job::{Finished, GenericJob};
 use crate::integration::Integration;
 use crate::plan::{self, Plan, Write, event, patch_status};
 use crate::pod_view::{ended, has_gate};
-use crate::podset::{self, PodSetInfo};
+use crate::podset::{self, PodSetInfo, Ranks};
 use crate::store::Kind;
 use crate::{Env, names, orphan, reconciler, serving, workload};
 
@@ -73,7 +73,8 @@ fn uses_quota(pod: &Value, release: QuotaReleaseStrategy) -> bool {
 /// The podset that a pod makes: its spec as it is.
 fn podset_of(pod: &Value, name: &str) -> Value {
     let mut out = json!({"name": name, "count": 1, "template": {"spec": pod["spec"]}});
-    if let Some(request) = podset::topology_request(pod, Some("kueue.x-k8s.io/pod-group-pod-index")) {
+    let ranks = Ranks { index_label: Some("kueue.x-k8s.io/pod-group-pod-index".into()), groups: None };
+    if let Some(request) = ranks.topology_request(pod) {
         out["topologyRequest"] = request;
     }
     out

@@ -10,8 +10,9 @@ use crate::webhook::admission_gates;
 use crate::webhook::review::{
     Operation, Review, Validation, default_queue, has_default_queue, owner_is_managed,
 };
+use crate::webhook::topology;
 use crate::webhook::validation::{self, ErrorList, annotation_path, atoi, identifier_path, label_path};
-use crate::{Env, names, podset, serving};
+use crate::{Env, names, serving};
 
 const INDEX_LABEL: &str = "kueue.x-k8s.io/pod-group-pod-index";
 const INDEX_SOURCE: &str = "kueue.x-k8s.io/pod-group-pod-index-label";
@@ -37,10 +38,9 @@ pub(super) fn default(review: &Review<'_>, pod: &mut Value, env: Env<'_>) {
         add(pod, &["metadata", "finalizers"], json!(names::MANAGED));
     }
     add(pod, &["spec", "schedulingGates"], json!({"name": names::GATE}));
-    // No gate can be added later, and whether the flavor has a topology is known only on admission.
-    if podset::topology_request(pod, None).is_some() {
-        add(pod, &["spec", "schedulingGates"], json!({"name": names::TOPOLOGY_GATE}));
-    }
+    // No gate can be added later, and whether the flavor has a topology is known only on admission: also pods that ask for none
+    // may get a place in one.
+    add(pod, &["spec", "schedulingGates"], json!({"name": names::TOPOLOGY_GATE}));
     if let Some(label) = json::annotation(pod, INDEX_SOURCE).map(str::to_owned) {
         let index = json::label(pod, &label).to_owned();
         json::set(pod, &["metadata", "labels", INDEX_LABEL], json!(index));
@@ -74,7 +74,7 @@ pub(super) fn validate(review: &Review<'_>, pod: &Value, env: Env<'_>) -> Valida
         let detail = "elastic job is not supported for \"/v1, Kind=Pod\"";
         errors.forbidden(&annotation_path(names::ELASTIC), detail);
     }
-    validation::topology(pod, "metadata", &mut errors);
+    topology::topology(pod, "metadata", &mut errors);
     let (prebuilt, of) = (identifiers.prebuilt_of(pod), identifiers.group_of(pod));
     if !prebuilt.is_empty() && !of.is_empty() && prebuilt != of {
         let detail = "prebuilt workload and pod group should be equal";

@@ -90,10 +90,7 @@ fn changes_queue(review: &Review<'_>, object: &Value, errors: &mut ErrorList) {
     if runs || queue.is_empty() {
         errors.immutable(&label_path(names::QUEUE), queue, label(old, names::QUEUE));
     }
-    let (before, after) = (label(old, names::PRIORITY_CLASS), label(object, names::PRIORITY_CLASS));
-    if runs && before.is_empty() != after.is_empty() {
-        errors.immutable(&label_path(names::PRIORITY_CLASS), after, before);
-    }
+    validation::priority_class(!runs, old, object, errors);
 }
 
 /// What decides where a pod may run stays (Kueue `ValidateImmutablePodGroupPodSpec`).

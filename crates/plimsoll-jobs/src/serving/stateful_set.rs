@@ -15,7 +15,7 @@ use crate::config::STATEFUL_SET as FRAMEWORK;
 use crate::integration::Integration;
 use crate::plan::{Plan, Write, delete, patch};
 use crate::pod_view::ended;
-use crate::podset::Ranks;
+use crate::podset::{self, Ranks};
 use crate::store::Kind;
 use crate::webhook::review::{Review, Validation, default_queue};
 use crate::{Env, names, orphan, workload};
@@ -125,7 +125,9 @@ fn pod_sets(set: &Value) -> Vec<Value> {
     if let Some(request) = ranks.topology_request(template) {
         podset["topologyRequest"] = request;
     }
-    vec![podset]
+    let mut pod_sets = vec![podset];
+    podset::sanitize(&mut pod_sets);
+    pod_sets
 }
 
 /// The writes for the set of this name.

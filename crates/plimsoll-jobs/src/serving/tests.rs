@@ -357,6 +357,9 @@ fn templates_are_marked_and_pods_gated() {
     // A pod of it is gated; what makes it a member follows.
     let mut pod = made["spec"]["template"].clone();
     mutate(&review("", "pods", None), &mut pod, fixture.env(NOW));
-    assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": names::GATE}]));
+    assert_eq!(
+        pod["spec"]["schedulingGates"],
+        json!([{"name": names::GATE}, {"name": names::TOPOLOGY_GATE}])
+    );
     assert_eq!(pod["metadata"], metadata);
 }

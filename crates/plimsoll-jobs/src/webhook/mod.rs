@@ -9,6 +9,7 @@ pub(crate) mod pod_sets;
 pub(crate) mod review;
 #[cfg(test)]
 mod tests;
+pub(crate) mod topology;
 pub(crate) mod validation;
 mod workload;
 

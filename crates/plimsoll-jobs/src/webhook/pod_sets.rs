@@ -5,12 +5,8 @@ use std::collections::BTreeMap;
 use plimsoll_api::json;
 use serde_json::Value;
 
-use super::validation::{self, ErrorList};
-
-const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
-const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
-const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
-const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
+use super::topology::{self, GROUP, PREFERRED, REQUIRED, SLICE_LAYERS, SLICE_SIZE};
+use super::validation::ErrorList;
 
 /// A podset of a job.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +28,14 @@ impl PodSetAt<'_> {
 /// Topology annotations of templates; `groups`: two podsets may be a group that is placed together.
 pub(crate) fn topology(pod_sets: &[PodSetAt<'_>], groups: bool, errors: &mut ErrorList) {
     for at in pod_sets {
-        validation::topology(at.template, at.metadata, errors);
+        topology::topology(at.template, at.metadata, errors);
+        let layers =
+            json::annotation(at.template, SLICE_LAYERS).and_then(|text| serde_json::from_str(text).ok());
+        let layers: Value = layers.unwrap_or_default();
+        if let Some(size) = layers[0]["size"].as_i64().filter(|size| *size > at.count) {
+            let detail = format!("must not be greater than pod set count {}", at.count);
+            errors.invalid(&format!("{}[{SLICE_LAYERS}]", at.annotations()), size, &detail);
+        }
         let size = json::annotation(at.template, SLICE_SIZE);
         if let Some(size) = size.filter(|s| s.parse().is_ok_and(|n: i64| n > at.count)) {
             let detail = format!("must not be greater than pod set count {}", at.count);

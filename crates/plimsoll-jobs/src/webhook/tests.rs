@@ -60,7 +60,10 @@ fn queued_pods_are_created_gated() {
         pod
     };
     let pod = go(queued(&json!({"spec|schedulingGates": [{"name": "other"}]})));
-    assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": "other"}, {"name": names::GATE}]));
+    assert_eq!(
+        pod["spec"]["schedulingGates"],
+        json!([{"name": "other"}, {"name": names::GATE}, {"name": names::TOPOLOGY_GATE}])
+    );
     assert_eq!(pod["metadata"]["finalizers"], json!([names::MANAGED]));
     assert_eq!(pod["metadata"]["labels"][names::MANAGED], "true");
     assert!(pod["metadata"]["annotations"].is_null());
@@ -400,7 +403,10 @@ fn pods_of_deployments_are_queued() {
     let mut pod = object["spec"]["template"].clone();
     assert_eq!(pod["metadata"]["labels"][names::QUEUE], "r");
     mutate(&review("", "pods", "ns", None), &mut pod, cache.env(NOW));
-    assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": names::GATE}]));
+    assert_eq!(
+        pod["spec"]["schedulingGates"],
+        json!([{"name": names::GATE}, {"name": names::TOPOLOGY_GATE}])
+    );
     // Not while its pods run.
     let mut running = old;
     running["status"] = json!({"readyReplicas": 1});

@@ -273,41 +273,25 @@ pub(crate) fn on_update(
         let path = identifier_path(new, names::PREBUILT, identifiers);
         errors.immutable(&path, prebuilt(new), prebuilt(old));
     }
-    let (before, after) = (label(old, names::PRIORITY_CLASS), label(new, names::PRIORITY_CLASS));
-    // A running job may change its class, but can neither add nor remove it.
-    if !is && before.is_empty() != after.is_empty() {
-        errors.immutable(&label_path(names::PRIORITY_CLASS), after, before);
-    }
+    priority_class(is, old, new, errors);
     if !was || !is {
         let key = names::MAX_EXEC_TIME;
         errors.immutable(&label_path(key), label(new, key), label(old, key));
     }
 }
 
-/// Topology annotations of a template: at most one mode; a slice has a level and a size.
-pub(crate) fn topology(object: &Value, at: &str, errors: &mut ErrorList) {
-    const LEVEL: &str = "kueue.x-k8s.io/podset-slice-required-topology";
-    const SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
-    let modes = [
-        "kueue.x-k8s.io/podset-required-topology",
-        "kueue.x-k8s.io/podset-preferred-topology",
-        "kueue.x-k8s.io/podset-unconstrained-topology",
-    ];
-    if modes.iter().filter(|m| json::annotation(object, m).is_some()).count() > 1 {
-        let all: Vec<String> = modes.iter().map(|m| format!("{m:?}")).collect();
-        let detail = format!("must not contain more than one topology annotation: [{}]", all.join(", "));
-        errors.invalid(&format!("{at}.annotations"), object["metadata"]["annotations"].clone(), &detail);
-    }
-    let path = format!("{at}.annotations[{SIZE}]");
-    match (json::annotation(object, LEVEL), json::annotation(object, SIZE)) {
-        (Some(_), None) => errors.required(&path, &format!("must be set when '{LEVEL}' is specified")),
-        (None, Some(_)) => errors.forbidden(&path, &format!("cannot be set when '{LEVEL}' is not present")),
-        (Some(_), Some(size)) => match atoi(size) {
-            Err(detail) => errors.invalid(&path, size, &detail),
-            Ok(n) if n < 1 => errors.invalid(&path, size, "must be greater than or equal to 1"),
-            Ok(_) => {}
-        },
-        (None, None) => {}
+/// A priority class may change; one is added while a job is suspended, and never removed (Kueue
+/// `ValidateUpdateForWorkloadPriorityClassName`).
+pub(crate) fn priority_class(suspended: bool, old: &Value, new: &Value, errors: &mut ErrorList) {
+    let (path, key) = (label_path(names::PRIORITY_CLASS), names::PRIORITY_CLASS);
+    match (json::label(old, key), json::label(new, key)) {
+        ("", after) if !after.is_empty() && !suspended => {
+            errors.invalid(&path, after, "WorkloadPriorityClass cannot be added to a non-suspended workload");
+        }
+        (before, "") if !before.is_empty() => {
+            errors.invalid(&path, "", "WorkloadPriorityClass cannot be removed from a workload");
+        }
+        _ => {}
     }
 }
 

@@ -264,7 +264,8 @@ async fn a_plain_pod_is_gated_admitted_run_and_let_go() {
     })
     .await;
     let gated = up.create(&pod("second", &json!({QUEUE: "main"}), 1)).await.unwrap();
-    assert_eq!(gated["spec"]["schedulingGates"], json!([{"name": "kueue.x-k8s.io/admission"}]));
+    let gates = json!([{"name": "kueue.x-k8s.io/admission"}, {"name": "kueue.x-k8s.io/topology"}]);
+    assert_eq!(gated["spec"]["schedulingGates"], gates);
     assert_eq!(gated["metadata"]["finalizers"], json!(["kueue.x-k8s.io/managed"]));
     let name = plimsoll_api::kueue::WorkloadNames::Long.of("Pod", "", "second", json::uid(&gated));
     let waiting = up

@@ -141,7 +141,8 @@ async fn webhooks_are_served_registered_and_asked() {
     let mut greedy = crate::common::pod("greedy", &json!({QUEUE: "main"}), 1);
     greedy["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("3");
     let gated = up.create(&greedy).await.unwrap();
-    assert_eq!(gated["spec"]["schedulingGates"], json!([{"name": "kueue.x-k8s.io/admission"}]));
+    let gates = json!([{"name": "kueue.x-k8s.io/admission"}, {"name": "kueue.x-k8s.io/topology"}]);
+    assert_eq!(gated["spec"]["schedulingGates"], gates);
     assert_eq!(gated["metadata"]["finalizers"], json!(["kueue.x-k8s.io/managed"]));
     let flavor =
         json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "f"}});

@@ -150,7 +150,7 @@ fn a_train_job_gets_a_patch_of_its_own_and_valid_templates() {
     want["spec"]["suspend"] = json!(true);
     assert_eq!(object, want);
     let refused = validate(&review, &object, fixture.env(NOW)).unwrap_err().message;
-    let start = "[job[data].annotations[kueue.x-k8s.io/podset-slice-size]: Forbidden: cannot be set";
+    let start = "[job[data].annotations[kueue.x-k8s.io/podset-slice-size]: Forbidden: may not be set";
     let end = "Adjust either the \"TrainJob.spec.runtimePatches\" or the \"TrainingRuntime.Template\" annotations for the \
                corresponding Job]";
     assert!(refused.starts_with(start) && refused.ends_with(end), "{refused}");
