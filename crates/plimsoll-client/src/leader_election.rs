@@ -160,7 +160,8 @@ fn campaign(
             let round = round(&api, (&namespace, &name), &me, &mut seen, timing, &mine, leads);
             // An answer that comes after the claim has ended is of no use.
             let round = tokio::time::timeout(timing.renew_deadline, round).await;
-            let round = round.unwrap_or_else(|_| Err(Error::Transport("no answer in time".into())));
+            let round = round.unwrap_or_else(|_| Err(unanswered()));
+            let hangs = matches!(&round, Err(Error::Transport(why)) if **why == *NO_ANSWER);
             // After a failed read the watch would start at an old version and return at once, in a loop.
             let was_read = round.as_ref().map_or_else(Error::is_conflict, |_| true);
             match round {
@@ -185,7 +186,12 @@ fn campaign(
             // A Lease that was given back, or has expired, is taken at once.
             let left = seen.until.saturating_sub(mine.now());
             let expiry = Duration::from_nanos(u64::try_from(left).unwrap_or(0));
-            let pause = if leads || expiry.is_zero() { timing.retry } else { timing.retry.min(expiry) };
+            let pause = match leads || expiry.is_zero() {
+                // Another connection may still renew it in time.
+                true if leads && hangs => Duration::ZERO,
+                true => timing.retry,
+                false => timing.retry.min(expiry),
+            };
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = mine.state.doubt.notified(), if leads => {}
@@ -241,6 +247,19 @@ async fn release_in_time(api: &Api, namespace: &str, name: &str, me: &str) {
     }
 }
 
+const NO_ANSWER: &str = "no answer in time";
+
+fn unanswered() -> Error {
+    Error::Transport(NO_ANSWER.into())
+}
+
+/// Waits for an answer as long as another connection can renew the Lease afterwards: one that hangs must not cost it (client-go,
+/// `tools/leaderelection/resourcelock`).
+async fn answered<T>(timing: Timing, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let patience = (timing.renew_deadline / 2).max(Duration::from_secs(1));
+    tokio::time::timeout(patience, request).await.unwrap_or_else(|_| Err(unanswered()))
+}
+
 async fn round(
     api: &Api,
     name: (&str, &str),
@@ -250,7 +269,7 @@ async fn round(
     claim: &Claim,
     leads: bool,
 ) -> Result<bool, Error> {
-    let read = match api.get(LEASES, name.0, name.1).await {
+    let read = match answered(timing, api.get(LEASES, name.0, name.1)).await {
         Ok(lease) => Some(lease),
         Err(e) if e.is_not_found() => None,
         Err(e) => return Err(e),
@@ -262,8 +281,8 @@ async fn round(
     let now = (claim.now(), (claim.state.wall)());
     let written = match decide(name, me, read.as_ref(), seen, now, timing) {
         Step::Wait => return Ok(false),
-        Step::Create(lease) => api.create(LEASES, &lease).await,
-        Step::Replace(lease) => api.replace(LEASES, &lease).await,
+        Step::Create(lease) => answered(timing, api.create(LEASES, &lease)).await,
+        Step::Replace(lease) => answered(timing, api.replace(LEASES, &lease)).await,
     };
     match written {
         Ok(_) => Ok(true),

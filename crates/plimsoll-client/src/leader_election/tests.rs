@@ -52,7 +52,7 @@ fn who_may_take_the_lease() {
 
 /// A server that has each response at once.
 trait Answers: Send + Sync + 'static {
-    /// Status code and body of the response.
+    /// Status code and body of the response; 0: it never comes.
     fn answer(&self, request: &http::Request<Vec<u8>>) -> (u16, String);
 }
 
@@ -67,6 +67,9 @@ impl<T: Answers> crate::rest::Direct for T {
         use futures::StreamExt;
         let (code, body) = self.answer(&request);
         let body = futures::stream::once(async { bytes::Bytes::from(body) }).boxed();
+        if code == 0 {
+            return Box::pin(futures::future::pending());
+        }
         Box::pin(async move { (http::StatusCode::from_u16(code).unwrap(), body) })
     }
 }
@@ -212,4 +215,37 @@ async fn a_candidate_retries_a_failed_read_of_the_lease_after_the_retry_period()
     stop.cancel();
     work.await.unwrap();
     assert!((8..=15).contains(&reads), "{reads} in 20 s, with a retry period of 2 s");
+}
+
+/// A server that never answers the tenth request, as over a connection whose other end has vanished.
+#[derive(Default)]
+struct Hanging {
+    server: Server,
+    requests: std::sync::atomic::AtomicUsize,
+}
+
+impl Answers for Hanging {
+    fn answer(&self, request: &http::Request<Vec<u8>>) -> (u16, String) {
+        match self.requests.fetch_add(1, Ordering::SeqCst) {
+            9 => (0, String::new()),
+            _ => self.server.answer(request),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_request_without_an_answer_costs_no_lease() {
+    let (server, stop) = (Arc::new(Hanging::default()), CancellationToken::new());
+    let api = Api::direct(Arc::<Hanging>::clone(&server), "test");
+    let name = ("ns".to_owned(), "n".to_owned());
+    let (claim, work) = campaign(api, name, "me".into(), Timing::default(), stop.clone(), Arc::new(|| 0));
+    let work = tokio::spawn(work);
+    assert!(claim.wait().await);
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(claim.unexpired(), "after {} requests", server.requests.load(Ordering::SeqCst));
+    }
+    assert!(server.requests.load(Ordering::SeqCst) > 15);
+    stop.cancel();
+    work.await.unwrap();
 }
