@@ -44,6 +44,9 @@ const HELD_UP: Duration = Duration::from_secs(1);
 const PRUNE: Duration = Duration::from_millis(100);
 /// An event that could not be written for so long is dropped.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long is waited before an event is written again that the API server could not take.
+const RETRIES: [Duration; 4] =
+    [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4), Duration::from_secs(8)];
 
 /// Whether nothing more needs to be reported about an object.
 pub type Ended = Arc<dyn Fn(&ObjectReference) -> bool + Send + Sync>;
@@ -153,16 +156,25 @@ impl Series {
     }
 
     /// Writes how many there were until now.
-    fn write(&mut self, api: &Api, namespace: &str, permit: Permit) {
+    fn write(&mut self, api: &Api, (event, at): (EventRecord, Time), permit: Permit) {
         self.written = (self.count, Instant::now());
         // When the last one came, in wall time.
         let ago = i64::try_from(self.last.elapsed().as_nanos()).unwrap_or(i64::MAX);
         let last = clock::micro_text(Time(clock::now().0.saturating_sub(ago)));
         let patch = json!({"series": {"count": self.count, "lastObservedTime": last}});
-        let (api, namespace, name) = (api.clone(), namespace.to_owned(), self.name.clone());
+        let (api, name) = (api.clone(), self.name.clone());
         tokio::spawn(async move {
-            let written = api.patch(EVENTS, &namespace, &name, "", PatchKind::Merge, &patch).await;
-            end(&api, permit, written.map(drop), "an event series was not written");
+            let written = api.patch(EVENTS, event.namespace(), &name, "", PatchKind::Merge, &patch).await;
+            let written = match written {
+                // The first one never got there.
+                Err(e) if e.is_not_found() => {
+                    let mut object = event.to_json(&name, at);
+                    object["series"] = patch["series"].clone();
+                    api.create_unseen(EVENTS, &object).await
+                }
+                written => written.map(drop),
+            };
+            end(&api, permit, &written, "an event series was not written");
         });
     }
 }
@@ -253,7 +265,7 @@ impl Backlog {
         let repeats = event.series();
         if let Some(known) = self.series.get_mut(&repeats) {
             if known.count > known.written.0 {
-                known.write(api, event.namespace(), permit);
+                known.write(api, (event, at), permit);
             }
             return;
         }
@@ -272,191 +284,29 @@ impl Backlog {
         self.series.insert(repeats, Series { name, count: 1, last, written: (1, last) });
         let api = api.clone();
         tokio::spawn(async move {
-            let written = api.create_unseen(EVENTS, &object).await;
-            end(&api, permit, written, "an event was not written");
+            let mut written = api.create_unseen(EVENTS, &object).await;
+            end(&api, permit, &written, "an event was not written");
+            for pause in RETRIES {
+                // Its name is its own: when it is there, it was written.
+                if !written.is_err_and(|e| e.is_transient() && !e.is_too_many()) {
+                    return;
+                }
+                tokio::time::sleep(pause).await;
+                written = api.create_unseen(EVENTS, &object).await;
+            }
         });
     }
 }
 
 /// What a limit of this client held up says nothing about the server.
-fn end(api: &Api, permit: Permit, written: Result<(), Error>, what: &str) {
-    if let Err(e) = &written {
+fn end(api: &Api, permit: Permit, written: &Result<(), Error>, what: &str) {
+    if let Err(e) = written {
         tracing::debug!(error = %e, "{what}");
     }
     if !api.is_limited() {
-        permit.done(written.is_err_and(|e| e.is_too_many()));
+        permit.done(written.as_ref().is_err_and(Error::is_too_many));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use bytes::Bytes;
-    use futures::StreamExt;
-    use futures::future::BoxFuture;
-    use futures::stream::BoxStream;
-    use http::{Request, StatusCode};
-
-    use super::*;
-    use crate::api::Direct;
-
-    /// A server that takes its time, and notes how many requests it has at once.
-    #[derive(Default)]
-    struct Slow {
-        now: AtomicUsize,
-        most: AtomicUsize,
-        done: AtomicUsize,
-        times: Mutex<Vec<String>>,
-    }
-
-    struct Shared(Arc<Slow>);
-
-    impl Direct for Shared {
-        fn call(
-            &self,
-            request: Request<Vec<u8>>,
-        ) -> BoxFuture<'static, (StatusCode, BoxStream<'static, Bytes>)> {
-            let server = Arc::clone(&self.0);
-            let event: serde_json::Value = serde_json::from_slice(request.body()).unwrap();
-            server.times.lock().unwrap().extend(event["eventTime"].as_str().map(str::to_owned));
-            Box::pin(async move {
-                let now = server.now.fetch_add(1, Ordering::SeqCst) + 1;
-                server.most.fetch_max(now, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(5)).await;
-                server.now.fetch_sub(1, Ordering::SeqCst);
-                server.done.fetch_add(1, Ordering::SeqCst);
-                (StatusCode::CREATED, futures::stream::empty().boxed())
-            })
-        }
-    }
-
-    /// So many decisions that the server has no room for events.
-    fn many(throttle: &Throttle) -> Vec<crate::throttle::Decision> {
-        (0..16).map(|_| throttle.begin_decision()).collect()
-    }
-
-    fn note(n: usize) -> EventRecord {
-        EventRecord {
-            regarding: ObjectReference {
-                kind: "Pod".into(),
-                name: format!("p{n}"),
-                ..ObjectReference::default()
-            },
-            warning: false,
-            reason: "Scheduled".into(),
-            action: String::new(),
-            message: String::new(),
-            reporting_controller: "x",
-            reporting_instance: String::new(),
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_series_is_written_at_its_first_repeat_and_its_end() {
-        let server = Arc::new(Slow::default());
-        let (recorder, writing) =
-            Recorder::new(Api::direct(Arc::new(Shared(Arc::clone(&server))), "test"), Throttle::default());
-        let writing = tokio::spawn(writing.run());
-        let mut writes = Vec::new();
-        for times in [1, 1, 98, 0] {
-            (0..times).for_each(|_| recorder.record(note(0)));
-            tokio::time::sleep(if times == 0 { SERIES_WINDOW + LOOK } else { LOOK }).await;
-            writes.push(server.done.swap(0, Ordering::SeqCst));
-        }
-        assert_eq!(writes, [1, 1, 0, 1]);
-        recorder.record(note(0));
-        tokio::time::sleep(LOOK).await;
-        assert_eq!(server.done.load(Ordering::SeqCst), 1, "an event of its own");
-        drop(recorder);
-        writing.await.unwrap();
-    }
-
-    /// Events while decisions are being written, and the events that are left when those end.
-    #[tokio::test(start_paused = true)]
-    async fn events_wait_for_decisions() {
-        let server = Arc::new(Slow::default());
-        let throttle = Throttle::default();
-        let (recorder, writer) =
-            Recorder::new(Api::direct(Arc::new(Shared(Arc::clone(&server))), "test"), throttle.clone());
-        let ended = |about: &ObjectReference| about.name.ends_with('7');
-        let writing = tokio::spawn(writer.until(Arc::new(ended)).run());
-        let done = || server.done.swap(0, Ordering::SeqCst);
-        (0..40).for_each(|n| recorder.record(note(n)));
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(done(), 40, "none is lost, also about what has ended");
-        assert!(server.most.swap(0, Ordering::SeqCst) > 1, "many at a time");
-
-        let deciding = many(&throttle);
-        (0..3000).for_each(|n| recorder.record(note(1000 + n)));
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        let few = done();
-        assert!((45..=55).contains(&few), "five a second: {few}");
-        assert_eq!(server.most.swap(0, Ordering::SeqCst), 1, "one at a time");
-        // Newer ones about half of the objects.
-        let again = |n| EventRecord { message: "again".into(), ..note(n) };
-        (0..1500).for_each(|n| recorder.record(again(2500 + n)));
-        drop(deciding);
-        tokio::time::sleep(Duration::from_secs(20)).await;
-        let rest = done();
-        // One about each object, none about those that have ended; all of the last thousand.
-        let wanted = (1500 - few) * 9 / 10 + 500 * 9 / 10 + FEW;
-        assert!(rest.abs_diff(wanted) <= 60, "{rest} of {wanted}");
-
-        let deciding = many(&throttle);
-        (0..100).for_each(|n| recorder.record(note(5000 + n)));
-        (0..100).for_each(|n| recorder.record(again(5000 + n)));
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        drop(deciding);
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        assert_eq!(done(), 200, "none of a few is given up");
-
-        let deciding = many(&throttle);
-        (0..1000).for_each(|n| recorder.record(note(6000 + n)));
-        tokio::time::sleep(PATIENCE + Duration::from_millis(150)).await;
-        drop(deciding);
-        done();
-        drop(recorder);
-        writing.await.unwrap();
-        assert_eq!(done(), 0, "what waited too long is dropped");
-    }
-
-    /// The server is busy with something else: few decisions don't mean that it has room.
-    #[tokio::test(start_paused = true)]
-    async fn events_spare_a_server_that_answers_late() {
-        let throttle = Throttle::default();
-        for millis in [3; 50].into_iter().chain([300; 40]) {
-            tokio::time::advance(Duration::from_millis(400)).await;
-            throttle.begin_decision().done(Duration::from_millis(millis), false);
-        }
-        let _one = throttle.begin_decision();
-        let began = Instant::now();
-        for _ in 0..5 {
-            let permit = throttle.acquire_for_event().await;
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            permit.done(false);
-        }
-        assert!(began.elapsed() > Duration::from_millis(1000), "{:?}", began.elapsed());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_event_says_when_it_happened() {
-        let server = Arc::new(Slow::default());
-        let throttle = Throttle::default();
-        let (recorder, writer) =
-            Recorder::new(Api::direct(Arc::new(Shared(Arc::clone(&server))), "test"), throttle.clone());
-        let writing = tokio::spawn(writer.run());
-        let deciding = many(&throttle);
-        (0..3).for_each(|n| recorder.record(note(n)));
-        let recorded = clock::micro_text(clock::now());
-        // Tokio's clock stands still, the wall clock does not.
-        std::thread::sleep(Duration::from_millis(20));
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        drop((deciding, recorder));
-        writing.await.unwrap();
-        let times = server.times.lock().unwrap().clone();
-        assert_eq!(times.len(), 3);
-        assert!(times.iter().all(|t| *t <= recorded), "{times:?} after {recorded}");
-    }
-}
+mod tests;
