@@ -48,12 +48,40 @@ pub(super) fn grace(pod: &mut Obj) {
 /// An update of the status: a kubelet can't change a pod's owners or deletion.
 pub(super) fn status(old: &Obj, new: &mut Obj) {
     with_child(new, "metadata", |meta| keep(meta, object(old, "metadata"), "ownerReferences"));
-    let class = object(old, "status").get("qosClass").cloned();
+    let before = object(old, "status");
     with_child(new, "status", |status| {
-        if let Some(class) = class {
-            set(status, "qosClass", class);
+        if text(status, "qosClass").is_empty() {
+            keep(status, before, "qosClass");
+        }
+        keep_observed(status, before);
+        // Each condition has that of its type before, in the order of occurrence.
+        let mut seen: Vec<(String, usize)> = Vec::new();
+        let conditions = status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten();
+        for condition in conditions.filter_map(Value::as_object_mut) {
+            let kind = text(condition, "type").to_owned();
+            let at = match seen.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, at)) => {
+                    *at += 1;
+                    *at
+                }
+                None => {
+                    seen.push((kind.clone(), 0));
+                    0
+                }
+            };
+            let known = list(before, "conditions").iter().filter_map(Value::as_object);
+            if let Some(known) = known.filter(|c| text(c, "type") == kind).nth(at) {
+                keep_observed(condition, known);
+            }
         }
     });
+}
+
+/// A client that does not know of `observedGeneration` does not take it away (`preserveOldObservedGeneration`).
+fn keep_observed(new: &mut Obj, old: &Obj) {
+    if new.get("observedGeneration").and_then(Value::as_i64).unwrap_or(0) == 0 {
+        keep(new, old, "observedGeneration");
+    }
 }
 
 /// `ephemeralcontainers` and `resize` change one part of the spec each.
@@ -204,4 +232,34 @@ fn add<'a>(resources: &'a Obj, requests: &mut Amounts<'a>, limits: &mut Amounts<
         }
     }
     limited == 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_without_observed_generations_takes_none_away() {
+        let condition = |kind: &str, observed: i64| match observed {
+            0 => json!({"type": kind, "status": "True"}),
+            observed => json!({"type": kind, "status": "True", "observedGeneration": observed}),
+        };
+        let pod = |status: Value| as_obj(&json!({"metadata": {}, "status": status})).clone();
+        let old = pod(json!({
+            "qosClass": "Burstable", "observedGeneration": 2,
+            "conditions": [condition("Ready", 2), condition("Ready", 3), condition("Other", 0)],
+        }));
+        let mut new = pod(json!({
+            "conditions": [condition("Other", 0), condition("Ready", 4), condition("Ready", 0), condition("New", 0)],
+        }));
+        status(&old, &mut new);
+        let wanted = json!({
+            "qosClass": "Burstable", "observedGeneration": 2,
+            "conditions": [condition("Other", 0), condition("Ready", 4), condition("Ready", 3), condition("New", 0)],
+        });
+        assert_eq!(new["status"], wanted);
+        let mut new = pod(json!({"qosClass": "Guaranteed", "observedGeneration": 5}));
+        status(&old, &mut new);
+        assert_eq!(new["status"], json!({"qosClass": "Guaranteed", "observedGeneration": 5}));
+    }
 }

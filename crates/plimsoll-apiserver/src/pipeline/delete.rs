@@ -193,9 +193,11 @@ fn plan(w: &Write, new: &mut Value, options: &DeleteOptions) -> Step {
     let mut marked = false;
     if graceful {
         // What is pending already stays as it is (`pendingGraceful`).
-        let Some(seconds) = grace_for_pod(w, new, options) else { return Step::Nothing };
-        grace = seconds;
-        marked = true;
+        match grace_for_pod(w.now, new, options) {
+            Grace::Pending => return Step::Nothing,
+            Grace::Seconds(seconds) => (grace, marked) = (seconds, true),
+            Grace::None => {}
+        }
     }
     let changed = set_finalizers(w, new, options);
     let held = new["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
@@ -227,18 +229,33 @@ fn bump_generation(meta: &mut serde_json::Map<String, Value>) {
     }
 }
 
-/// Sets the deadline of a pod; the grace period in effect, or `None` when it is set already and stays.
-fn grace_for_pod(w: &Write, pod: &mut Value, options: &DeleteOptions) -> Option<i64> {
+/// What a pod is given before it goes (`BeforeDelete` in `registry/rest/delete.go`).
+#[derive(Debug, PartialEq, Eq)]
+enum Grace {
+    /// It is being deleted, and the time that it has stays.
+    Pending,
+    /// So many seconds.
+    Seconds(i64),
+    /// Nothing: it goes as other objects do.
+    None,
+}
+
+/// Sets the deadline of a pod.
+fn grace_for_pod(now: jiff::Timestamp, pod: &mut Value, options: &DeleteOptions) -> Grace {
     let wanted = options.grace.map(|g| if g < 0 { 1 } else { g });
     let current = pod["metadata"]["deletionGracePeriodSeconds"].as_i64();
     let deadline: Option<jiff::Timestamp> =
         pod["metadata"]["deletionTimestamp"].as_str().and_then(|t| t.parse().ok());
     if let Some(deadline) = deadline {
-        let current = current.unwrap_or(0);
-        let wanted = wanted.filter(|g| *g < current)?;
+        // A deletion that ended between its two writes is carried out now.
+        let Some(current) = current.filter(|g| *g != 0) else { return Grace::None };
+        let Some(mut wanted) = wanted.filter(|g| *g < current) else { return Grace::Pending };
         let moved = deadline.checked_sub(SignedDuration::from_secs(current - wanted)).unwrap_or(deadline);
-        set_deadline(pod, moved, wanted);
-        return Some(wanted);
+        if moved < now {
+            wanted = wanted.min(1);
+        }
+        set_deadline(pod, moved.max(now), wanted);
+        return Grace::Seconds(wanted);
     }
     let spec = &pod["spec"];
     let mut grace = wanted.unwrap_or_else(|| spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30));
@@ -253,9 +270,9 @@ fn grace_for_pod(w: &Write, pod: &mut Value, options: &DeleteOptions) -> Option<
     if let Some(meta) = meta::metadata(pod) {
         bump_generation(meta);
     }
-    let deadline = w.now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(w.now);
+    let deadline = now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(now);
     set_deadline(pod, deadline, grace);
-    Some(grace)
+    Grace::Seconds(grace)
 }
 
 fn set_deadline(pod: &mut Value, deadline: jiff::Timestamp, grace: i64) {
@@ -348,4 +365,36 @@ fn namespace_step(w: &Write, object: &mut Value, options: &DeleteOptions) -> Ste
         return Step::Mark { then_remove: !waits(object) };
     }
     if waits(object) { Step::Nothing } else { Step::Remove }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pod's grace period and seconds to its deadline, what is asked for, what comes of it, and the seconds that are left then.
+    #[test]
+    fn a_deletion_is_shortened_and_never_given_more_time() {
+        let now: jiff::Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let cases = [
+            ((30, 20), None, Grace::Pending, 20),
+            ((30, 20), Some(40), Grace::Pending, 20),
+            ((30, 20), Some(15), Grace::Seconds(15), 5),
+            ((30, 20), Some(5), Grace::Seconds(1), 0),
+            ((30, 20), Some(0), Grace::Seconds(0), 0),
+            ((30, -20), Some(10), Grace::Seconds(1), 0),
+            // Its second write failed.
+            ((0, 0), None, Grace::None, 0),
+            ((0, -40), Some(30), Grace::None, -40),
+        ];
+        for ((seconds, left), wanted, outcome, after) in cases {
+            let mut pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n"}});
+            set_deadline(&mut pod, now + SignedDuration::from_secs(left), seconds);
+            let options = DeleteOptions { grace: wanted, ..DeleteOptions::default() };
+            let what = format!("{seconds}, {left}, {wanted:?}");
+            assert_eq!(grace_for_pod(now, &mut pod, &options), outcome, "{what}");
+            let deadline: jiff::Timestamp =
+                pod["metadata"]["deletionTimestamp"].as_str().unwrap().parse().unwrap();
+            assert_eq!(deadline.duration_since(now).as_secs(), after, "{what}");
+        }
+    }
 }

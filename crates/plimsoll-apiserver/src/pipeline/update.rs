@@ -11,9 +11,8 @@ use super::{Admission, Updated, Write, create, devices, is_service, meta, servic
 use crate::store::{Encoded, Expected, Key, Record, StoreError};
 use crate::{admission, convert, machine};
 
-/// Attempts of a patch against conflicts before the conflict is shown (`handlers/patch.go`).
-const MAX_PATCH_ATTEMPTS: usize = 5;
-/// Attempts of a write that says nothing of the version it expects, so that it can always be made again.
+/// Attempts of a write against others that were faster, before the conflict is shown: one that names a version is refused at once, and
+/// upstream's `GuaranteedUpdate` goes on for as long as the request may last.
 const MAX_ATTEMPTS: usize = 100;
 const LOCK_MESSAGE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
@@ -81,12 +80,9 @@ pub async fn update(w: &mut Write, change: Change<'_>) -> Result<Updated, ApiErr
 }
 
 async fn update_repeatedly(w: &mut Write, change: Change<'_>) -> Result<Updated, ApiError> {
-    let patch = !matches!(change, Change::Replace(_));
-    let internal = matches!(change, Change::Internal(_) | Change::Part(_));
-    let attempts = if internal { MAX_ATTEMPTS } else { MAX_PATCH_ATTEMPTS };
     for attempt in 1.. {
         match attempt_update(w, &change).await {
-            Err((e, true)) if attempt < if patch { attempts } else { MAX_ATTEMPTS } => {
+            Err((e, true)) if attempt < MAX_ATTEMPTS => {
                 tracing::trace!(name = w.name, %e, "written by another, once more");
             }
             other => return other.map_err(|(e, _)| e),
