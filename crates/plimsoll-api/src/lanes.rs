@@ -347,6 +347,7 @@ mod tests {
                 reason: plimsoll_scheduler::FailureReason::Unschedulable,
                 message: "0/1 nodes are available".into(),
                 nominated_node: nominated.map(str::to_owned),
+                again: false,
             })
         };
         let bind = |uid: &str| Action::Scheduler(SchedulerAction::Bind { pod: pod(uid), node: "n".into() });

@@ -161,7 +161,7 @@ pub fn bound(pod: &PodRef, node: &str, answer: &SchedulerEvent) {
 /// An action of placement has been carried out that has no answer of its own.
 pub fn placed(action: &SchedulerAction) {
     match action {
-        SchedulerAction::Unschedulable { pod, reason, message, nominated_node } => {
+        SchedulerAction::Unschedulable { pod, reason, message, nominated_node, .. } => {
             let nominated = nominated_node.as_deref().unwrap_or_default();
             match reason {
                 FailureReason::Unschedulable => info!(

@@ -158,7 +158,7 @@ impl Scheduler {
             Action::ClearNomination { .. } if self.cluster.pods[id].nominated.is_none() => {
                 Wanted::Write(action.clone())
             }
-            Action::Unschedulable { pod, reason, message, nominated_node } => {
+            Action::Unschedulable { pod, reason, message, nominated_node, again } => {
                 let Some(row) = self.queue.get(id) else { return Wanted::Never };
                 if self.cluster.pods[id].node.is_some() {
                     // Until it is bound, it may come back.
@@ -167,8 +167,14 @@ impl Scheduler {
                 let owes = self.repeats.rows.get(key).is_some_and(|r| r.owes_nomination);
                 if row.condition == condition_hash(*reason, message) {
                     let nominated_node = (owes || nominated_node.is_some()).then(|| self.nominated_name(id));
-                    let (pod, reason, message) = (pod.clone(), *reason, message.clone());
-                    return Wanted::Write(Action::Unschedulable { pod, reason, message, nominated_node });
+                    let (pod, reason, message, again) = (pod.clone(), *reason, message.clone(), *again);
+                    return Wanted::Write(Action::Unschedulable {
+                        pod,
+                        reason,
+                        message,
+                        nominated_node,
+                        again,
+                    });
                 }
                 if !owes {
                     return Wanted::Never;

@@ -3,8 +3,9 @@
 
 use crate::testing::Event;
 use plimsoll_state::ObjectEvent;
+use plimsoll_state::model::PodCondition;
 
-use super::tests::{node, pod, upsert};
+use super::tests::{engine, node, pod, step, upsert};
 use super::*;
 
 #[test]
@@ -76,4 +77,26 @@ fn a_victim_is_asked_once_while_it_is_still_there() {
     placement.apply(now(3), Event::Object(ObjectEvent::PodDelete(asked[1].clone())));
     let actions = decide(&mut placement, 3);
     assert!(actions.iter().any(|a| matches!(a, Action::Bind { .. })), "{actions:?}");
+}
+
+/// Another reason for the same condition: the time of its transition stays.
+#[test]
+fn a_pod_that_was_unscheduled_before_is_told_again() {
+    let again = |actions: &[Action]| {
+        let told = actions.iter().find_map(|a| match a {
+            Action::Unschedulable { again, .. } => Some(*again),
+            _ => None,
+        });
+        told.expect("told")
+    };
+    let mut e = engine();
+    assert!(!again(&step(&mut e, 0, vec![node("a", 100), upsert(pod("p", 800))])));
+    let mut seen = pod("p", 800);
+    seen.status.conditions =
+        vec![PodCondition { kind: "PodScheduled".into(), is_true: false, reason: "Unschedulable".into() }];
+    step(&mut e, 1, vec![upsert(seen)]);
+    // A node for it that another scheduler fills.
+    let mut other = pod("other", 900);
+    other.spec.node_name = "b".into();
+    assert!(again(&step(&mut e, 10, vec![node("b", 900), upsert(other)])));
 }

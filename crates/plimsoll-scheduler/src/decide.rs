@@ -330,7 +330,8 @@ impl Scheduler {
         if !told {
             let pod = self.pod_ref(id);
             let message = text.to_owned();
-            self.outbox.push(Action::Unschedulable { pod, reason, message, nominated_node: nominated });
+            let (again, nominated_node) = (self.cluster.pods[id].unscheduled, nominated);
+            self.outbox.push(Action::Unschedulable { pod, reason, message, nominated_node, again });
         }
     }
 

@@ -128,6 +128,7 @@ impl Scheduler {
         row.deleting = pod.deleting;
         row.queued = !pod.workload.is_empty();
         row.start_time = pod.status.start_time;
+        row.unscheduled = is_unscheduled(pod);
         row.owner = owner;
         row.extra = extra;
         let id = self.cluster.insert_pod(row);
@@ -209,6 +210,7 @@ impl Scheduler {
         self.cluster.set_deleting(id, pod.deleting);
         self.cluster.set_queued(id, !pod.workload.is_empty());
         self.cluster.pods[id].start_time = pod.status.start_time;
+        self.cluster.pods[id].unscheduled = is_unscheduled(pod);
         if !pod.spec.node_name.is_empty() {
             let before = self.cluster.pods[id].node;
             self.pod_assigned(id, &pod.spec.node_name, old);
@@ -489,4 +491,8 @@ impl Scheduler {
         let stage = if self.queue.is_backing_off(id, self.now) { Stage::Backoff } else { Stage::Active };
         self.admit_to(id, stage);
     }
+}
+
+fn is_unscheduled(pod: &model::Pod) -> bool {
+    pod.status.conditions.iter().any(|c| c.kind == "PodScheduled" && !c.is_true)
 }

@@ -211,6 +211,9 @@ pub enum Action {
         message: String,
         /// `Some("")` clears the nomination, `None` leaves it.
         nominated_node: Option<String>,
+        /// The condition was `False` before, so that its `lastTransitionTime` stays (`UpdatePodCondition` in
+        /// `pkg/api/v1/pod/util.go`).
+        again: bool,
     },
     /// Set `status.nominatedNodeName` to the empty string: a more important pod took the place. Answered by
     /// [`Event::Answered`].

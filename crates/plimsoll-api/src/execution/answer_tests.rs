@@ -31,6 +31,7 @@ fn action(kind: u8, object: u8, number: u64) -> Action {
             reason: plimsoll_scheduler::FailureReason::Unschedulable,
             message: number.to_string(),
             nominated_node: (kind == 3).then(|| "n".into()),
+            again: false,
         }),
         4 => place(SchedulerAction::ClearNomination { pod: pod() }),
         5 => {

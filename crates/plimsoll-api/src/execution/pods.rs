@@ -85,11 +85,14 @@ pub(super) fn bind_failed(uid: String, message: String) -> Step {
 pub(super) fn begin(action: SchedulerAction, now: Time) -> Step {
     let since = timestamp::text(now);
     match &action {
-        SchedulerAction::Unschedulable { pod, reason, message, nominated_node } => {
+        SchedulerAction::Unschedulable { pod, reason, message, nominated_node, again } => {
             let mut status = json!({"conditions": [{
                 "type": "PodScheduled", "status": "False", "reason": reason.as_str(), "message": message,
                 "lastProbeTime": null, "lastTransitionTime": since,
             }]});
+            if let Some(condition) = status["conditions"][0].as_object_mut().filter(|_| *again) {
+                condition.remove("lastTransitionTime");
+            }
             if let Some(node) = nominated_node {
                 status["nominatedNodeName"] = if node.is_empty() { Value::Null } else { json!(node) };
             }

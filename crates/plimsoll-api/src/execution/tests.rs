@@ -163,6 +163,7 @@ fn a_write_is_superseded_only_when_its_object_is_gone() {
         reason: plimsoll_scheduler::FailureReason::Unschedulable,
         message: String::new(),
         nominated_node: None,
+        again: false,
     };
     let PodRef { uid, namespace, name } = pod();
     let all = [

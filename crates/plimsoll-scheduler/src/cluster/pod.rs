@@ -68,6 +68,8 @@ pub struct Pod {
     pub queued: bool,
     /// When the kubelet accepted it.
     pub start_time: Option<Time>,
+    /// Whether its condition `PodScheduled` is `False` already.
+    pub unscheduled: bool,
     /// Owner that takes part in default spreading.
     pub owner: Option<(OwnerKind, Sym)>,
     /// Rare parts.
@@ -87,6 +89,7 @@ impl Pod {
             deleting: false,
             queued: false,
             start_time: None,
+            unscheduled: false,
             owner: None,
             extra: None,
         }

@@ -364,7 +364,12 @@ async fn what_fits_nowhere_says_so() {
     up.apply(&queue(2)).await;
     let mut big = pod("big", &json!({}), 1);
     big["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("99");
-    up.create(&big).await.unwrap();
+    big["spec"]["schedulingGates"] = json!([{"name": "example.com/hold"}]);
+    let since = |pod: &Value| pod["status"]["conditions"][0]["lastTransitionTime"].clone();
+    let born = since(&up.create(&big).await.unwrap());
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let patch = json!({"spec": {"schedulingGates": []}});
+    up.api.patch(PODS, "team", "big", "", PatchKind::Merge, &patch).await.unwrap();
     let want = "0/4 nodes are available: 4 Insufficient cpu. no new claims to deallocate, preemption: 0/4 nodes are \
                 available: 4 Preemption is not helpful for scheduling.";
     up.until("the condition", async |up| {
@@ -375,6 +380,7 @@ async fn what_fits_nowhere_says_so() {
     let pod = up.get(PODS, "team", "big").await;
     let message = condition(&pod, "PodScheduled").2;
     assert_eq!(message, want);
+    assert_eq!(since(&pod), born, "it was not scheduled before either");
     up.until("the event", async |up| {
         let all = up.list(EVENTS).await;
         all.iter().any(|e| e["reason"] == "FailedScheduling" && e["note"] == message).then_some(())
