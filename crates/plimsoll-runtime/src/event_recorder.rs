@@ -278,7 +278,7 @@ impl Backlog {
         self.written += 1;
         // Time and counter make the name unique among our own events, as client-go's nanosecond suffix does.
         let suffix = (clock::now().0 as u64).wrapping_add(self.written);
-        let name = format!("{}.{suffix:016x}", event.regarding.name);
+        let name = event_name(&event.regarding.name, suffix);
         let object = event.to_json(&name, at);
         let last = Instant::now();
         self.series.insert(repeats, Series { name, count: 1, last, written: (1, last) });
@@ -296,6 +296,13 @@ impl Backlog {
             }
         });
     }
+}
+
+/// The name of an event about an object; at most 253 characters, as many as the object's own name may have.
+fn event_name(about: &str, suffix: u64) -> String {
+    const MOST: usize = 253 - 17;
+    let about = about.get(..MOST).unwrap_or(about).trim_end_matches(['.', '-']);
+    format!("{about}.{suffix:016x}")
 }
 
 /// What a limit of this client held up says nothing about the server.

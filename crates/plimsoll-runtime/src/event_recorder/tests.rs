@@ -198,3 +198,11 @@ async fn an_event_says_when_it_happened() {
     assert_eq!(times.len(), 3);
     assert!(times.iter().all(|t| *t <= recorded), "{times:?} after {recorded}");
 }
+
+#[test]
+fn events_about_long_names_have_valid_names() {
+    assert_eq!(event_name("w", 255), "w.00000000000000ff");
+    let long = format!("{}.{}", "a".repeat(235), "b".repeat(17));
+    assert_eq!(event_name(&long, 1), format!("{}.0000000000000001", "a".repeat(235)));
+    assert_eq!(event_name(&"a".repeat(253), 1).len(), 253);
+}
