@@ -120,7 +120,7 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
         Change::Part(part) => return attempt_internal(w, key, record, old, part.whole).await,
     };
     check_identity(w, &mut new).map_err(fatal)?;
-    if let Change::Replace(_) = change {
+    if matches!(change, Change::Replace(_)) || w.subresource == "scale" {
         let uid = meta::text(&new, "uid");
         if !uid.is_empty() && uid != record.uid {
             return Err(fatal(uid_conflict(&w.kind, &key, uid, &record.uid, w.dry_run)));

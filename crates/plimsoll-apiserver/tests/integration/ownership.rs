@@ -68,6 +68,15 @@ async fn owners_of_a_scale() {
     assert_eq!(apply(&api, &path, "m3", &scale(5)).await.0, 200);
     assert_eq!(owners(&api).await, [owner("m3", "Apply", "scale", false)]);
 
+    // of another object of this name
+    let mut other = scale(6);
+    other["metadata"]["uid"] = json!("other");
+    for (method, body) in [("PUT", other), ("PATCH", json!({"metadata": {"uid": "other"}}))] {
+        let (code, status) = api.send(method, &put, Some(&body)).await;
+        assert_eq!((code, &status["reason"]), (409, &json!("Conflict")), "{method}");
+        assert!(status["message"].as_str().unwrap().contains("UID in precondition: other"), "{status}");
+    }
+
     // what doesn't change leaves its owner, in an entry of its own and without a time; of two entries of one manager
     // the last counts at the next write
     assert_eq!(api.send("DELETE", &format!("{DEPLOYMENTS}/d"), None).await.0, 200);
