@@ -232,11 +232,7 @@ impl Scheduler {
                 self.nominate(id, Some(node));
                 Some(self.cluster.strings.text(self.cluster.nodes[node].name).to_owned())
             }
-            None if clear => {
-                let had = self.cluster.pods[id].nominated.is_some();
-                self.nominate(id, None);
-                had.then(String::new)
-            }
+            None if clear => self.clear_nomination(id),
             None => None,
         };
         self.failed(id, FailureReason::Unschedulable, &text, nominated);

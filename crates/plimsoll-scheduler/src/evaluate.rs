@@ -170,15 +170,16 @@ fn note(failure: &mut Failure, status: &Status) {
 
 /// Sums up why no node is feasible.
 pub(crate) fn failure(cycle: &Cycle<'_>, cluster: &Cluster, verdicts: &Verdicts) -> Failure {
+    let nominated = cluster.pods[cycle.pod.id].nominated;
     let mut out = Failure {
         deallocate: Vec::new(),
         fit: Fit { nodes: cycle.node_count(cluster), ..Fit::default() },
         plugins: cycle.restricted_by.clone(),
         pending: PluginIds::default(),
         potential: Vec::new(),
-        nominated: None,
+        // Of a node without a verdict, as of one that is gone (`NewDefaultNodeToStatus` in `framework/interface.go`).
+        nominated: nominated.map(|_| Code::Unresolvable),
     };
-    let nominated = cluster.pods[cycle.pod.id].nominated;
     if !cycle.status.is_success() {
         out.fit.pre_filter = Some(cycle.status.message(&cluster.strings));
         note(&mut out, &cycle.status);
@@ -191,7 +192,6 @@ pub(crate) fn failure(cycle: &Cycle<'_>, cluster: &Cluster, verdicts: &Verdicts)
     if cycle.names.is_some() {
         let outside = cycle.node_count(cluster).saturating_sub(verdicts.len());
         out.fit.count(&cycle.outside(), outside, &cluster.strings);
-        out.nominated = nominated.map(|_| Code::Unresolvable);
     }
     let mut last: Option<(&Status, usize)> = None;
     for (node, status) in verdicts {

@@ -453,6 +453,8 @@ impl Scheduler {
 #[cfg(test)]
 mod answers_tests;
 #[cfg(test)]
+mod nomination_tests;
+#[cfg(test)]
 mod profile_tests;
 #[cfg(test)]
 mod queue_tests;

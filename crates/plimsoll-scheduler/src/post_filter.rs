@@ -113,7 +113,8 @@ pub(crate) fn run(
 ) -> PostFilter {
     let runner = cycle.runner;
     if runner.post_filter.is_empty() {
-        return PostFilter::default();
+        // As `schedulingAlgorithm` in `schedule_one.go`.
+        return PostFilter { clear_nomination: true, ..PostFilter::default() };
     }
     let handle = Failed { meter, cycle, cluster, failure, rng, known, deallocate: Vec::new() };
     meter.point(Point::PostFilter, || run_plugins(runner, handle), |(_, code)| *code).0
@@ -143,6 +144,7 @@ fn run_plugins<M: Meter>(runner: &Runner, mut handle: Failed<'_, '_, M>) -> (Pos
             }
             PostFilterResult::Error(text) => {
                 out.text = text;
+                out.clear_nomination = false;
                 return (out, ran);
             }
         }
