@@ -209,7 +209,7 @@ impl Scheduler {
         let leaves = pod.deleting && !self.cluster.pods[id].deleting;
         self.cluster.set_deleting(id, pod.deleting);
         self.cluster.set_queued(id, !pod.workload.is_empty());
-        self.cluster.pods[id].start_time = pod.status.start_time;
+        self.cluster.set_start_time(id, pod.status.start_time);
         self.cluster.pods[id].unscheduled = is_unscheduled(pod);
         if !pod.spec.node_name.is_empty() {
             let before = self.cluster.pods[id].node;

@@ -200,6 +200,38 @@ fn a_more_important_pod_preempts() {
     assert_eq!(binds(&out), [("high".to_owned(), "a".to_owned())]);
 }
 
+/// Of two pods of a priority the one that started later goes, also where the outcome of an earlier search is kept.
+#[test]
+fn victims_follow_start_times() {
+    let placed = |name: &str, cpu, priority, started| {
+        let mut one = pod(name, cpu);
+        one.spec.node_name = name[..1].into();
+        one.spec.priority = priority;
+        one.status.start_time = Some(Time::from_seconds(started));
+        upsert(one)
+    };
+    let high = |name: &str| {
+        let mut one = pod(name, 600);
+        one.spec.priority = 10;
+        upsert(one)
+    };
+    for mut e in both() {
+        let mut events: Vec<Event> = ["a", "b", "c"].into_iter().map(|name| node(name, 1000)).collect();
+        events.extend([placed("a1", 800, 0, 1), placed("c1", 800, 0, 1)]);
+        events.extend([placed("b1", 400, 5, 10), placed("b2", 400, 5, 20)]);
+        step(&mut e, 0, events);
+        // Of the same kind: what was found out about node b is kept, and a and c are nominated.
+        step(&mut e, 1, vec![high("h1")]);
+        step(&mut e, 2, vec![high("h2")]);
+        let out = step(&mut e, 3, vec![placed("b1", 400, 5, 30), high("h3")]);
+        let victims = out.iter().filter_map(|a| match a {
+            Action::Preempt { victim, .. } => Some(victim.name.as_str()),
+            _ => None,
+        });
+        assert_eq!(victims.collect::<Vec<_>>(), ["b1"], "{out:?}");
+    }
+}
+
 /// A random history: nodes and pods come, change and go; bindings fail now and then.
 fn history(seed: u64, length: usize) -> Vec<(i64, Vec<Event>)> {
     let mut rng = plimsoll_state::rng::Rng::new(seed);

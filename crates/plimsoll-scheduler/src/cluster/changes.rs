@@ -102,6 +102,13 @@ impl Changes {
         }
     }
 
+    /// A pod on the node started: which of its pods are preempted first depends on that (`MoreImportantPod` in `util/utils.go`).
+    pub(super) fn started(&mut self, node: NodeId) {
+        if !self.paused {
+            self.recent.touch(node, false);
+        }
+    }
+
     /// Drops all entries: readers start afresh.
     pub(super) fn forget(&mut self) {
         self.base = self.end() + 1;

@@ -381,6 +381,14 @@ impl Cluster {
         }
     }
 
+    /// Notes when the kubelet accepted a pod.
+    pub(crate) fn set_start_time(&mut self, id: PodId, time: Option<Time>) {
+        let old = std::mem::replace(&mut self.pods[id].start_time, time);
+        if let Some(node) = self.pods[id].node.filter(|_| old != time) {
+            self.changes.started(node);
+        }
+    }
+
     /// Gives a placed or waiting pod another shape or other rare parts.
     pub(crate) fn reshape(&mut self, id: PodId, shape: ShapeId, extra: Option<Box<Extra>>) {
         if self.pods[id].shape == shape && self.pods[id].extra == extra {
