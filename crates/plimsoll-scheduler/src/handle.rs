@@ -291,20 +291,21 @@ impl Scheduler {
         let node = self.cluster.node_row(node_name);
         let before = self.cluster.pods[id].node;
         let was_waiting = self.queue.get(id).is_some();
+        let confirmed = self.reservations.is_assumed(id);
         self.forget_waiting(id, false);
+        self.leave_pre_bind(id);
         self.queue.remove(id);
         self.forget_extended(id);
-        self.leave_work(id);
         self.cluster.join_group(id);
         // Placed first: a row that only this nomination keeps would go.
         self.cluster.place(id, node);
         self.nominate(id, None);
-        self.pods_came |= before != Some(node) || self.reservations.is_assumed(id);
-        let confirmed = self.reservations.is_assumed(id);
-        if before != Some(node)
-            && let Some(assumed) = self.reservations.end_assumed(id)
-        {
-            self.reservations.assume(id, node, assumed, self.now);
+        self.pods_came |= before != Some(node) || confirmed;
+        if let Some(left) = before.filter(|before| *before != node) {
+            self.capacity_freed(Some(left));
+            if let Some(assumed) = self.reservations.end_assumed(id) {
+                self.reservations.assume(id, node, assumed, self.now);
+            }
         }
         match old {
             Some(old) if before == Some(node) && !was_waiting && !confirmed => {

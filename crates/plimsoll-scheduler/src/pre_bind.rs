@@ -318,6 +318,18 @@ impl Scheduler {
         self.pre_binding.left.insert(self.cluster.pods[id].uid.to_string(), (namespace, row.work));
     }
 
+    /// Another scheduler has bound a pod that is in PreBind: its attempt ends with Unreserve, as upstream's does when Bind is
+    /// refused (`handleBindingCycleError` in `schedule_one.go`).
+    pub(super) fn leave_pre_bind(&mut self, id: PodId) {
+        if !self.pre_binding.pods.contains_key(&id) {
+            return;
+        }
+        if let Some(assumed) = self.reservations.end_assumed(id) {
+            self.unreserve(id, Some(&assumed));
+        }
+        self.leave_work(id);
+    }
+
     /// The answer to what was written for a pod that is gone.
     pub(super) fn left_work_answered(&mut self, uid: &str, written: bool) {
         let Some((namespace, work)) = self.pre_binding.left.remove(uid) else { return };

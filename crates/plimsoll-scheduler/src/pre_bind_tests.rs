@@ -138,6 +138,27 @@ fn a_pod_that_is_deleted_while_it_waits_gives_its_node_back() {
     assert_eq!(binds(&out).len(), 1, "{out:?}");
 }
 
+/// Another scheduler binds the pod while its volumes are being written, or while it waits for them.
+#[test]
+fn a_pod_that_another_scheduler_binds_is_assumed_no_more() {
+    for (to, waits) in [("a", false), ("a", true), ("b", false), ("b", true)] {
+        let mut e = engine();
+        step(&mut e, 0, volume_world());
+        if waits {
+            assert!(step(&mut e, 1, ready("p")).is_empty());
+        }
+        assert_eq!(e.reservations.assumed_count(), 1);
+        let mut bound = pod("p", 100);
+        bound.spec.node_name = to.into();
+        step(&mut e, 2, vec![upsert(bound)]);
+        assert_eq!(e.reservations.assumed_count(), 0, "{to}, {waits}");
+        for late in [ready("p"), failed("p")] {
+            let out = step(&mut e, 3, late);
+            assert!(out.is_empty(), "{out:?}");
+        }
+    }
+}
+
 /// A claim is made again under its name while the write for the one before it is on its way.
 #[test]
 fn a_late_answer_frees_no_devices_of_another_claim() {
