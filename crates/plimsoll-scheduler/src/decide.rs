@@ -21,9 +21,6 @@ use std::sync::Arc;
 /// How many nodes of a cluster count as one evaluation when victims are searched, which skips most of them.
 const NODES_PER_DRY_RUN: usize = 4;
 
-/// Fewer feasible nodes are never enough while there are more (`minFeasibleNodesToFind`).
-const MIN_FEASIBLE: usize = 100;
-
 /// How a cycle ended.
 pub(super) enum Outcome {
     Placed(NodeId, CycleState),
@@ -109,8 +106,8 @@ impl Scheduler {
     fn find_metered(&mut self, meter: &impl Meter, id: PodId, profile: u32) -> Option<Outcome> {
         let runner = self.runners.get(profile as usize)?;
         let incoming = Incoming::new(&self.cluster, id);
-        let sampled = sample(runner, self.cluster.node_count);
-        let rank = if self.cluster.node_count == 0 || sampled.is_some() {
+        let sampled = evaluate::sample(runner, self.cluster.node_count).is_some();
+        let rank = if self.cluster.node_count == 0 || sampled {
             Rank::Unknown
         } else {
             let wanted = Wanted { profile, beside: Beside::All, equal_follow: false };
@@ -131,7 +128,7 @@ impl Scheduler {
             }
             Rank::Unknown => {
                 evaluated = nodes;
-                let sampled = sampled.map(|n| (n, &mut self.next_start));
+                let sampled = sampled.then_some(&mut self.next_start);
                 attempt(meter, runner, &mut self.cluster, (incoming, None), &mut self.rng, sampled)
             }
         };
@@ -157,7 +154,7 @@ impl Scheduler {
     ) -> Option<Outcome> {
         let runner = self.runners.get(profile as usize)?;
         let incoming = Incoming::new(&self.cluster, id);
-        let sampled = sample(runner, nodes.len()).map(|n| (n, &mut self.next_start));
+        let sampled = evaluate::sample(runner, nodes.len()).map(|_| &mut self.next_start);
         Some(attempt(meter, runner, &mut self.cluster, (incoming, Some(nodes)), &mut self.rng, sampled))
     }
 
@@ -349,20 +346,6 @@ pub(super) enum Search<'a> {
     Error(String),
 }
 
-/// After how many feasible nodes the search stops; `None`: never (upstream `numFeasibleNodesToFind` in `schedule_one.go`).
-///
-/// With a percentage of 0 all nodes are evaluated: ranks make that cheaper than upstream's sample.
-fn sample(runner: &super::runner::Runner, nodes: usize) -> Option<usize> {
-    let percentage = usize::from(runner.profile.percentage_of_nodes_to_score);
-    if percentage == 0 || percentage >= 100 || nodes < MIN_FEASIBLE {
-        return None;
-    }
-    if !runner.scores() {
-        return Some(1);
-    }
-    Some((nodes * percentage / 100).max(MIN_FEASIBLE))
-}
-
 /// One attempt to find a node.
 fn attempt(
     meter: &impl Meter,
@@ -370,7 +353,7 @@ fn attempt(
     cluster: &mut Cluster,
     (incoming, within): (Incoming, Option<&[NodeId]>),
     rng: &mut Rng,
-    sampled: Option<(usize, &mut usize)>,
+    sampled: Option<&mut usize>,
 ) -> Outcome {
     if within.map_or(cluster.node_count, <[NodeId]>::len) == 0 {
         return Outcome::NoNodes;
@@ -382,20 +365,20 @@ fn attempt(
     }
 }
 
-/// PreFilter to Score over all nodes, over those of a placement (ascending), or over a sample of them.
+/// PreFilter to Score over all nodes, over those of a placement (ascending), or over a sample of them from `sampled` on.
 pub(super) fn search<'a>(
     meter: &impl Meter,
     runner: &'a super::runner::Runner,
     cluster: &mut Cluster,
     (incoming, within): (Incoming, Option<&'a [NodeId]>),
     rng: &mut Rng,
-    sampled: Option<(usize, &mut usize)>,
+    sampled: Option<&mut usize>,
 ) -> Search<'a> {
     let mut cycle = Cycle::pre_filter_within(meter, runner, cluster, incoming, within);
     let mut verdicts = Vec::new();
     if cycle.status.is_success() {
         let run = || match sampled {
-            Some((wanted, start)) => evaluate::filter_some(meter, &mut cycle, cluster, wanted, start),
+            Some(start) => evaluate::filter_some(meter, &mut cycle, cluster, start),
             None => evaluate::filter_all(meter, &mut cycle, cluster).0,
         };
         // Upstream's Filter as a whole fails with errors only.

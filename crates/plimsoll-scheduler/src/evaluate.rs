@@ -11,6 +11,9 @@ use super::post_filter;
 use super::ranked::Ranked;
 use super::runner::Runner;
 
+/// Fewer feasible nodes are never enough while there are more (`minFeasibleNodesToFind`).
+const MIN_FEASIBLE: usize = 100;
+
 /// A verdict in texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
@@ -127,13 +130,27 @@ fn add_outside(verdicts: &mut Verdicts, outside: Option<(NodeId, Status)>) {
     }
 }
 
-/// Filters candidates of the cycle in turn, from `start` on, until `wanted` are feasible; moves `start` on. A
+/// After how many feasible ones of so many nodes the search stops; `None`: never (upstream `numFeasibleNodesToFind` in
+/// `schedule_one.go`).
+///
+/// With a percentage of 0 all nodes are evaluated: ranks make that cheaper than upstream's sample.
+pub(crate) fn sample(runner: &Runner, nodes: usize) -> Option<usize> {
+    let percentage = usize::from(runner.profile.percentage_of_nodes_to_score);
+    if percentage == 0 || percentage >= 100 || nodes < MIN_FEASIBLE {
+        return None;
+    }
+    if !runner.scores() {
+        return Some(1);
+    }
+    Some((nodes * percentage / 100).max(MIN_FEASIBLE))
+}
+
+/// Filters candidates of the cycle in turn, from `start` on, until a sample of them is feasible; moves `start` on. A
 /// nominated node that passes is the only one evaluated.
 pub(crate) fn filter_some(
     meter: &impl Meter,
     cycle: &mut Cycle<'_>,
     cluster: &mut Cluster,
-    wanted: usize,
     start: &mut usize,
 ) -> Verdicts {
     let outside = match filter_nominated(meter, cycle, cluster) {
@@ -141,6 +158,8 @@ pub(crate) fn filter_some(
         other => other,
     };
     let nodes = cycle.candidates(cluster);
+    // A sample of those that PreFilter has left.
+    let wanted = sample(cycle.runner, nodes.len()).unwrap_or(nodes.len());
     let mut out = Verdicts::new();
     let mut feasible = 0;
     for i in 0..nodes.len() {
@@ -152,7 +171,7 @@ pub(crate) fn filter_some(
             break;
         }
     }
-    *start = (*start + out.len()).checked_rem(nodes.len()).unwrap_or(0);
+    *start = (*start + out.len()).checked_rem(cycle.node_count(cluster)).unwrap_or(0);
     out.sort_unstable_by_key(|(node, _)| *node);
     add_outside(&mut out, outside);
     out

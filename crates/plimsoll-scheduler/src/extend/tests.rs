@@ -2,7 +2,9 @@ use super::super::{Action, Config, Extender, ExtenderAnswer as Answer, Profile};
 use super::*;
 use crate::testing::Event;
 use plimsoll_state::ObjectEvent;
-use plimsoll_state::model::{Container, Node, Pod};
+use plimsoll_state::model::{
+    Container, Node, NodeAffinity, NodeSelector, NodeSelectorTerm, Operator, Pod, Requirement,
+};
 
 fn node(name: &str) -> Event {
     let mut n = Node { name: name.into(), uid: name.into(), ready: true, ..Node::default() };
@@ -391,5 +393,33 @@ fn a_percentage_limits_the_search() {
         let sampled = percentage > 0 && percentage < 100 && nodes >= 100;
         let searches = 2 * want;
         assert_eq!(started, if sampled { searches * want % nodes } else { 0 });
+    }
+}
+
+/// The sample is one of the nodes that PreFilter leaves, and the next search starts after it, counted over all nodes.
+#[test]
+fn a_percentage_is_one_of_the_nodes_that_prefilter_leaves() {
+    for (named, want) in [(250, 125), (150, 100), (60, 60)] {
+        let profile = Profile { percentage_of_nodes_to_score: 50, ..Profile::default() };
+        let mut place = Scheduler::new(Config { profiles: vec![profile], ..Config::default() });
+        let now = Time::from_seconds(1);
+        for i in 0..300 {
+            place.apply(now, node(&format!("n{i}")));
+        }
+        for (searches, name) in (1..).zip(["p", "q", "r"]) {
+            let mut one = pod(name, "cpu", 100, 0);
+            let term = |i| {
+                let (key, operator) = ("metadata.name".to_owned(), Operator::In);
+                let field = Requirement { key, operator, values: vec![format!("n{i}")] };
+                NodeSelectorTerm { fields: vec![field], ..NodeSelectorTerm::default() }
+            };
+            let required = Some(NodeSelector { terms: (0..named).map(term).collect() });
+            one.spec.affinity.node = Some(NodeAffinity { required, preferred: Vec::new() });
+            place.apply(now, upsert(one));
+            let mut used = None;
+            place.decide(now, &mut |a| used = used.take().or_else(|| bound(&[a])));
+            assert!(used.is_some());
+            assert_eq!(place.next_start, searches * want % 300, "{named} nodes");
+        }
     }
 }
