@@ -23,20 +23,33 @@ pub enum Lane {
     Extender(String, usize),
 }
 
-/// What a lane leads to: each has a queue, and may have a limit, of its own.
+/// What an action leads to: each has a queue, and may have a limit, of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     /// Writes to workloads and loans.
     Workloads,
     /// Writes to pods.
     Pods,
+    /// What is written for pods before they are bound. It may take long to find out whether a claim for devices is allocated:
+    /// bindings of other pods do not wait for that.
+    PreBind,
     /// Questions to extenders.
     Extenders,
 }
 
 impl Group {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Workloads, Self::Pods, Self::Extenders];
+    pub const ALL: [Self; 4] = [Self::Workloads, Self::Pods, Self::PreBind, Self::Extenders];
+
+    /// The group of an action that has a lane.
+    const fn of(action: &Action, lane: &Lane) -> Self {
+        match (action, lane) {
+            (Action::Scheduler(SchedulerAction::Prepare { .. }), _) => Self::PreBind,
+            (_, Lane::Pod(_)) => Self::Pods,
+            (_, Lane::Workload(_) | Lane::Loan(_)) => Self::Workloads,
+            (_, Lane::Extender(..)) => Self::Extenders,
+        }
+    }
 }
 
 impl Lane {
@@ -62,15 +75,6 @@ impl Lane {
             Action::Queueing(QueueAction::FailPod { uid, .. }) => Some(Self::Pod(uid.clone())),
             Action::Queueing(QueueAction::UpdateLoan(update)) => Some(Self::Loan(update.name.clone())),
             Action::Scheduler(SchedulerAction::Record { .. }) | Action::Queueing(_) => None,
-        }
-    }
-
-    /// The group of its actions.
-    pub const fn group(&self) -> Group {
-        match self {
-            Self::Pod(_) => Group::Pods,
-            Self::Workload(_) | Self::Loan(_) => Group::Workloads,
-            Self::Extender(..) => Group::Extenders,
         }
     }
 }
@@ -113,8 +117,7 @@ fn overtake(waiting: Action, next: &mut Action) -> Overtaken {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Listed {
-    No,
+enum Kind {
     Decides,
     Explains,
 }
@@ -125,8 +128,8 @@ struct Queue {
     waiting: VecDeque<Action>,
     /// Whether one is under way.
     busy: bool,
-    /// Where it stands. Entries elsewhere are old.
-    listed: Listed,
+    /// The list in which it stands: that of the next write. Entries elsewhere are old.
+    listed: Option<(Group, Kind)>,
 }
 
 /// Lanes whose next write may begin.
@@ -149,11 +152,8 @@ pub struct Lanes {
 impl Lanes {
     /// Adds a write to its lane. Returns one that it replaces, if that has to be answered.
     pub fn push(&mut self, lane: Lane, mut action: Action) -> Option<Action> {
-        let queue = self.queues.entry(lane.clone()).or_insert_with(|| Queue {
-            waiting: VecDeque::new(),
-            busy: false,
-            listed: Listed::No,
-        });
+        let new = || Queue { waiting: VecDeque::new(), busy: false, listed: None };
+        let queue = self.queues.entry(lane.clone()).or_insert_with(new);
         let mut superseded = None;
         if let Some(last) = queue.waiting.pop_back_if(|last| explains(last)) {
             match overtake(last, &mut action) {
@@ -169,12 +169,12 @@ impl Lanes {
 
     /// The next write of a group to begin with, a decision. [`Lanes::done`] tells that it has ended.
     pub fn next_decision(&mut self, group: Group) -> Option<(Lane, Action)> {
-        self.take(group, &[Listed::Decides])
+        self.take(group, &[Kind::Decides])
     }
 
     /// The next write of a group to begin with, an explanation. [`Lanes::done`] tells that it has ended.
     pub fn next_explanation(&mut self, group: Group) -> Option<(Lane, Action)> {
-        self.take(group, &[Listed::Explains])
+        self.take(group, &[Kind::Explains])
     }
 
     /// The next write of a group to begin with, of either kind. [`Lanes::done`] tells that it has ended.
@@ -182,21 +182,22 @@ impl Lanes {
         let ready = &mut self.ready[group as usize];
         ready.turn = (ready.turn + 1) % EXPLAINED;
         let order = match ready.turn {
-            0 => [Listed::Explains, Listed::Decides],
-            _ => [Listed::Decides, Listed::Explains],
+            0 => [Kind::Explains, Kind::Decides],
+            _ => [Kind::Decides, Kind::Explains],
         };
         self.take(group, &order)
     }
 
-    fn take(&mut self, group: Group, order: &[Listed]) -> Option<(Lane, Action)> {
+    fn take(&mut self, group: Group, order: &[Kind]) -> Option<(Lane, Action)> {
         let ready = &mut self.ready[group as usize];
         for kind in order.iter().copied() {
             loop {
-                let list = if kind == Listed::Decides { &mut ready.decide } else { &mut ready.explain };
+                let list = if kind == Kind::Decides { &mut ready.decide } else { &mut ready.explain };
                 let Some(lane) = list.pop_front() else { break };
-                let Some(queue) = self.queues.get_mut(&lane).filter(|q| q.listed == kind) else { continue };
-                queue.listed = Listed::No;
-                ready.explanations -= usize::from(kind == Listed::Explains);
+                let at = Some((group, kind));
+                let Some(queue) = self.queues.get_mut(&lane).filter(|q| q.listed == at) else { continue };
+                queue.listed = None;
+                ready.explanations -= usize::from(kind == Kind::Explains);
                 if let Some(action) = queue.waiting.pop_front() {
                     queue.busy = true;
                     return Some((lane, action));
@@ -224,12 +225,12 @@ impl Lanes {
 
     /// Whether a decision may begin, of a group.
     pub fn has_decision(&mut self, group: Group) -> bool {
-        first(&self.queues, &mut self.ready[group as usize].decide, Listed::Decides)
+        first(&self.queues, &mut self.ready[group as usize].decide, (group, Kind::Decides))
     }
 
     /// Whether an explanation may begin, of a group.
     pub fn has_explanation(&mut self, group: Group) -> bool {
-        first(&self.queues, &mut self.ready[group as usize].explain, Listed::Explains)
+        first(&self.queues, &mut self.ready[group as usize].explain, (group, Kind::Explains))
     }
 
     /// How many objects have only explanations that may begin, of a group.
@@ -240,29 +241,32 @@ impl Lanes {
     /// Puts a lane where its next write belongs.
     fn list(&mut self, lane: Lane) {
         let Some(queue) = self.queues.get_mut(&lane).filter(|q| !q.busy) else { return };
-        if queue.waiting.is_empty() {
-            return;
-        }
+        let Some(next) = queue.waiting.front() else { return };
         // What decides something does not wait for room together with the explanation before it.
-        let kind = if queue.waiting.iter().all(explains) { Listed::Explains } else { Listed::Decides };
-        let before = std::mem::replace(&mut queue.listed, kind);
-        if before == kind {
+        let kind = if queue.waiting.iter().all(explains) { Kind::Explains } else { Kind::Decides };
+        let at = (Group::of(next, &lane), kind);
+        let before = queue.listed.replace(at);
+        if before == Some(at) {
             return;
         }
-        let ready = &mut self.ready[lane.group() as usize];
-        ready.explanations -= usize::from(before == Listed::Explains);
-        ready.explanations += usize::from(kind == Listed::Explains);
+        if let Some((group, Kind::Explains)) = before {
+            self.ready[group as usize].explanations -= 1;
+        }
+        let ready = &mut self.ready[at.0 as usize];
         match kind {
-            Listed::Decides => ready.decide.push_back(lane),
-            _ => ready.explain.push_back(lane),
+            Kind::Decides => ready.decide.push_back(lane),
+            Kind::Explains => {
+                ready.explanations += 1;
+                ready.explain.push_back(lane);
+            }
         }
     }
 }
 
 /// Whether a list has an entry that stands; those before it are dropped.
-fn first(queues: &HashMap<Lane, Queue>, list: &mut VecDeque<Lane>, kind: Listed) -> bool {
+fn first(queues: &HashMap<Lane, Queue>, list: &mut VecDeque<Lane>, at: (Group, Kind)) -> bool {
     while let Some(lane) = list.front() {
-        if queues.get(lane).is_some_and(|q| q.listed == kind) {
+        if queues.get(lane).is_some_and(|q| q.listed == Some(at)) {
             return true;
         }
         list.pop_front();
@@ -364,6 +368,37 @@ mod tests {
         assert_eq!(seen, [all[1].clone(), all[2].clone(), all[3].clone(), all[0].clone()]);
     }
 
+    /// Writes of PreBind that take long delay no other pod's binding, and writes about one pod keep their order.
+    #[test]
+    fn what_comes_before_bindings_has_places_of_its_own() {
+        let pod = |uid: &str| PodRef { uid: uid.into(), ..PodRef::default() };
+        let prepare = |uid: &str| {
+            let what = Box::default();
+            Action::Scheduler(SchedulerAction::Prepare { pod: pod(uid), node: "n".into(), what })
+        };
+        let bind = |uid: &str| Action::Scheduler(SchedulerAction::Bind { pod: pod(uid), node: "n".into() });
+        let release = |uid: &str| {
+            let claims = Vec::new();
+            Action::Scheduler(SchedulerAction::ReleaseClaims { pod: pod(uid), claims, deallocate: false })
+        };
+        let mut lanes = Lanes::default();
+        for action in [prepare("a"), bind("a"), bind("b"), release("c"), prepare("c")] {
+            assert!(put(&mut lanes, action).is_none());
+        }
+        let (a, action) = lanes.next(Group::PreBind).unwrap();
+        assert_eq!(action, prepare("a"));
+        let (b, action) = lanes.next(Group::Pods).unwrap();
+        assert_eq!(action, bind("b"));
+        // Of the third pod, one write waits for the other.
+        assert!(!lanes.has(Group::PreBind));
+        let (c, action) = lanes.next(Group::Pods).unwrap();
+        assert_eq!(action, release("c"));
+        assert!(!Group::ALL.iter().any(|group| lanes.has(*group)));
+        [a, b, c].into_iter().for_each(|lane| lanes.done(lane));
+        assert_eq!(lanes.next(Group::PreBind).unwrap().1, prepare("c"));
+        assert_eq!(lanes.next(Group::Pods).unwrap().1, bind("a"));
+    }
+
     proptest! {
         /// Whatever comes and ends in between: nothing is lost or done twice, and writes to one object keep their order.
         #[test]
@@ -391,7 +426,8 @@ mod tests {
                     2 => drop(begin(&mut lanes, &mut under_way)),
                     _ => under_way.pop_front().into_iter().for_each(|lane| lanes.done(lane)),
                 }
-                let explaining = lanes.queues.values().filter(|q| q.listed == Listed::Explains).count();
+                let at = Some((Group::Workloads, Kind::Explains));
+                let explaining = lanes.queues.values().filter(|q| q.listed == at).count();
                 prop_assert_eq!(lanes.explanations(Group::Workloads), explaining);
             }
             loop {

@@ -30,7 +30,7 @@ use crate::throttle::{Decision, Permit, Throttle};
 use crate::{clock, decisions, journey};
 
 /// Most actions of a group in flight, including those that wait for a retry; an object has at most one. The limit is per group:
-/// writes to workloads that fail until a webhook is repaired do not delay bindings.
+/// writes to workloads, or to claims for devices, that fail until a webhook is repaired do not delay bindings.
 const CONCURRENCY: usize = 256;
 
 /// Why nothing is written about an object.
@@ -70,7 +70,7 @@ pub struct Context {
 /// Actions in flight.
 #[derive(Debug, Default)]
 struct UnderWay {
-    tasks: tokio::task::JoinSet<Lane>,
+    tasks: tokio::task::JoinSet<(Lane, Group)>,
     /// How many there are of each group.
     of: [usize; Group::ALL.len()],
 }
@@ -81,19 +81,19 @@ impl UnderWay {
         self.of[group as usize] < CONCURRENCY
     }
 
-    fn begin(&mut self, lane: Lane, action: impl Future<Output = ()> + Send + 'static) {
-        self.of[lane.group() as usize] += 1;
+    fn begin(&mut self, lane: Lane, group: Group, action: impl Future<Output = ()> + Send + 'static) {
+        self.of[group as usize] += 1;
         self.tasks.spawn(async move {
             action.await;
-            lane
+            (lane, group)
         });
     }
 
     /// Waits until an action ends; `None` if none is in flight.
     async fn next(&mut self) -> Option<Lane> {
         match self.tasks.join_next().await? {
-            Ok(lane) => {
-                self.of[lane.group() as usize] -= 1;
+            Ok((lane, group)) => {
+                self.of[group as usize] -= 1;
                 Some(lane)
             }
             // The engine waits for an answer that never comes.
@@ -151,7 +151,7 @@ pub async fn run(context: Context, mut batches: mpsc::Receiver<Vec<Action>>, sto
 /// Time that writes under way get to finish at a stop; those that wait are dropped with their lanes.
 pub const GRACE: Duration = Duration::from_secs(1);
 
-async fn finish(mut tasks: tokio::task::JoinSet<Lane>, context: &Context) {
+async fn finish(mut tasks: tokio::task::JoinSet<(Lane, Group)>, context: &Context) {
     context.coalescing.set(Duration::ZERO, false);
     let all = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(GRACE, all).await.is_err() {
@@ -183,7 +183,7 @@ fn begin(lanes: &mut Lanes, under_way: &mut UnderWay, context: &Context) {
             if limit.is_some() {
                 context.api = context.api.prepaid(limit);
             }
-            under_way.begin(lane, async move { carry_out(action, &context, turn).await });
+            under_way.begin(lane, group, async move { carry_out(action, &context, turn).await });
         }
     }
 }
@@ -218,14 +218,15 @@ fn next(
 }
 
 /// Waits until the API server, and the limit of a group in which something waits, let it begin.
-async fn may_begin([workloads, pods, extenders]: [bool; Group::ALL.len()], context: &Context) {
+async fn may_begin(waiting: [bool; Group::ALL.len()], context: &Context) {
+    let [workloads, pods, pre_bind, extenders] = waiting;
     let written = async {
         context.throttle.decision_ready().await;
-        token([workloads, pods, false], &context.limits).await;
+        token([workloads, pods, pre_bind, false], &context.limits).await;
     };
     tokio::select! {
         () = written => {}
-        () = token([false, false, extenders], &context.limits) => {}
+        () = token([false, false, false, extenders], &context.limits) => {}
     }
 }
 
@@ -237,10 +238,11 @@ async fn token(waiting: [bool; Group::ALL.len()], limits: &[Limit; Group::ALL.le
             false => std::future::pending().await,
         }
     };
-    let [workloads, pods, extenders] = Group::ALL.map(ready);
+    let [workloads, pods, pre_bind, extenders] = Group::ALL.map(ready);
     tokio::select! {
         () = workloads => {}
         () = pods => {}
+        () = pre_bind => {}
         () = extenders => {}
     }
 }

@@ -82,9 +82,11 @@ impl Default for Settings {
 impl Settings {
     /// Limits of decisions.
     pub(crate) fn limits(&self) -> [Limit; Group::ALL.len()] {
+        let placement = limit(self.placement_client);
         Group::ALL.map(|group| match group {
             Group::Workloads => limit(self.queueing_client),
-            Group::Pods => limit(self.placement_client),
+            // One client writes both.
+            Group::Pods | Group::PreBind => placement.clone(),
             Group::Extenders => Limit::default(),
         })
     }

@@ -124,7 +124,7 @@ proptest! {
             Ok(())
         };
         // Then everything ends, with or without faults.
-        let end = (0..4000).map(|n| (4 + n % 4, 0, 0, if n < 400 { n % 12 } else { 12 + n / 4 % 3 } as u8));
+        let end = (0..4000).map(|n| (4 + n % 4, 0, 0, if n < 400 { n % 12 } else { 12 + n / 4 % 4 } as u8));
         let steps = steps.into_iter().map(|(a, b, c, d)| (u32::from(a), b, c, d));
         for (what, kind, object, fault) in steps.chain(end) {
             match what {
