@@ -380,6 +380,7 @@ fn answer(to: oneshot::Sender<Families>, engine: &Engine, observer: &Observer) {
     let place = engine.scheduler().map(|p| {
         let mut families = crate::metrics::reserved::families(p, engine.queueing());
         families.extend(crate::metrics::plugins::families(p, observer));
+        families.extend(crate::metrics::queue::families(p));
         families.extend(observer.families(p.queue_counts()));
         families.sort_by_key(|f| f.name);
         families

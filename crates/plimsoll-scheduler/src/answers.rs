@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cluster::PodId;
 use super::decide::condition_hash;
-use super::queue::Stage;
+use super::queue::{MoveCause, Stage};
 use super::{Action, FailureReason, PodRef, Scheduler};
 use plimsoll_state::Answer;
 use plimsoll_state::time::{Duration, SECOND, Time};
@@ -115,7 +115,10 @@ impl Scheduler {
         for id in self.cluster.preempting.settle(victim) {
             match self.queue.get(id).map(|q| q.stage) {
                 // Not taken early, as a pod in backoff is: the next try may fail as fast.
-                Some(Stage::Unschedulable | Stage::Gated(_)) => self.admit_to(id, Stage::ErrorBackoff),
+                Some(Stage::Unschedulable | Stage::Gated(_)) => {
+                    self.admit_to(id, Stage::ErrorBackoff);
+                    self.queue.came(id, MoveCause::ForceActivate);
+                }
                 Some(Stage::InFlight) => self.activate(id),
                 Some(Stage::Active | Stage::Backoff | Stage::ErrorBackoff) | None => {}
             }
@@ -127,6 +130,7 @@ impl Scheduler {
         let Some(id) = self.cluster.pod_by_uid(uid) else { return };
         if self.queue.get(id).is_some_and(|q| q.stage == Stage::Unschedulable) {
             self.admit_to(id, Stage::ErrorBackoff);
+            self.queue.came(id, MoveCause::ForceActivate);
         }
     }
 
@@ -182,6 +186,7 @@ impl Scheduler {
                 // Another reason was written since, without the nomination: the next attempt writes both.
                 if row.stage == Stage::Unschedulable {
                     self.retry(id);
+                    self.queue.came(id, MoveCause::ForceActivate);
                 }
                 Wanted::Later
             }

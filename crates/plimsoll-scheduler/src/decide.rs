@@ -3,13 +3,14 @@
 use super::cluster::{Beside, Cluster, NodeId, PodId};
 use super::cycle::{Cycle, totals};
 use super::evaluate;
+use super::events::{ActionType, EventResource};
 use super::framework::{Candidate, Code, CycleState, Incoming, Status};
 use super::message::{Failure, truncate_note};
 use super::metrics::{Meter, Point, Unmetered};
 use super::permit::Permitted;
 use super::plugins::preemption::{self, DryRuns};
 use super::post_filter;
-use super::queue::Stage;
+use super::queue::{MoveCause, Stage};
 use super::ranked::{Rank, Wanted};
 use super::record::{FailureReason, RecordCause};
 use super::{Action, Scheduler};
@@ -279,6 +280,8 @@ impl Scheduler {
             self.outbox.push(Action::ClearNomination { pod });
             if self.queue.get(other).is_some_and(|r| r.stage == Stage::Unschedulable) {
                 self.retry(other);
+                // As if it had left the node where it was nominated (`hasNominatedNodeNameChanged` in `eventhandlers.go`).
+                self.queue.came(other, MoveCause::Event(EventResource::AssignedPod, ActionType::DELETE));
             }
         }
     }
@@ -320,6 +323,7 @@ impl Scheduler {
             self.queue.enter(id, Stage::Unschedulable);
         }
         self.replay_in_flight(id);
+        self.queue.came(id, MoveCause::ScheduleAttemptFailure);
         if !told {
             let pod = self.pod_ref(id);
             let message = text.to_owned();

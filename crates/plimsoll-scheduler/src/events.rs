@@ -67,6 +67,11 @@ impl EventResource {
         RESOURCES.iter().find(|(_, n)| *n == name).map(|(r, _)| *r)
     }
 
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        RESOURCES.iter().find(|(r, _)| *r == self).map_or("", |(_, name)| *name)
+    }
+
     fn covers(self, incoming: Self) -> bool {
         self == incoming
             || self == Self::Any
@@ -116,6 +121,26 @@ impl ActionType {
     /// Both.
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// Upstream's name (`ActionType.String`); of several bits, that of the general update.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::ADD => "Add",
+            Self::DELETE => "Delete",
+            Self::NODE_ALLOCATABLE => "UpdateNodeAllocatable",
+            Self::NODE_LABEL => "UpdateNodeLabel",
+            Self::NODE_TAINT => "UpdateNodeTaint",
+            Self::NODE_CONDITION => "UpdateNodeCondition",
+            Self::NODE_ANNOTATION => "UpdateNodeAnnotation",
+            Self::NODE_DECLARED_FEATURE => "UpdateNodeDeclaredFeature",
+            Self::POD_LABEL => "UpdatePodLabel",
+            Self::POD_SCALE_DOWN => "UpdatePodScaleDown",
+            Self::POD_TOLERATION => "UpdatePodToleration",
+            Self::POD_GATES_ELIMINATED => "UpdatePodSchedulingGatesEliminated",
+            Self::POD_GENERATED_CLAIM => "UpdatePodGeneratedResourceClaim",
+            _ => "Update",
+        }
     }
 
     /// By upstream's name.

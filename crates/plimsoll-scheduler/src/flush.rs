@@ -1,13 +1,17 @@
 //! Pods whose time is over: their backoff, or the time that they wait for an event.
 
 use super::Scheduler;
+use super::queue::MoveCause;
 
 impl Scheduler {
     /// Moves such pods, as many as a step has time for. None is scheduled until all are moved, since those that are left may come first.
     pub(super) fn flush_queue(&mut self) {
         let no_backoff_left = self.queue.flush_backoff(self.now);
         let (late, all) = self.queue.unschedulable_leftover(self.now);
-        late.into_iter().for_each(|id| self.retry(id));
+        for id in late {
+            self.retry(id);
+            self.queue.came(id, MoveCause::UnschedulableTimeout);
+        }
         self.queue.is_behind = !(no_backoff_left && all);
     }
 }

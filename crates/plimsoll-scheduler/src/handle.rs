@@ -4,12 +4,11 @@ use super::Action;
 use super::cluster::amounts;
 use super::cluster::{Extra, OwnerKind, Pod, PodId};
 use super::events::{
-    ActionType, ClusterEvent, EXTRA_TAINT, EventResource, Payload, PodSnapshot, needs_extra_taint,
-    node_actions, pod_actions,
+    ActionType, ClusterEvent, EventResource, Payload, PodSnapshot, node_actions, pod_actions,
 };
 use super::framework::PluginId;
 use super::metrics::Unmetered;
-use super::queue::Stage;
+use super::queue::{MoveCause, Stage};
 use super::record::FailureReason;
 use super::{Event, Scheduler};
 use plimsoll_state::ObjectEvent;
@@ -148,6 +147,7 @@ impl Scheduler {
         self.queue.insert(id, pod.spec.priority, index32(profile), self.now);
         self.cluster.join_group(id);
         self.admit(id);
+        self.queue.came(id, MoveCause::Event(EventResource::UnschedulablePod, ActionType::ADD));
         if !pod.status.nominated_node_name.is_empty() && !self.is_gated(id) {
             self.nominate_as_seen(id, &pod.status.nominated_node_name);
         }
@@ -281,6 +281,7 @@ impl Scheduler {
             }
             self.reconsider(id, &change);
             if !unschedulable(&self.queue) {
+                self.queue.came(id, MoveCause::Event(change.resource, change.actions));
                 return;
             }
         }
@@ -402,95 +403,6 @@ impl Scheduler {
         };
         let nominated = self.clear_nomination(id);
         self.failed(id, FailureReason::SchedulerError, &text, nominated);
-    }
-
-    /// Requeues the pods that the event may make schedulable (upstream `MoveAllToActiveOrBackoffQueue`).
-    pub(super) fn changed(&mut self, change: &ClusterEvent) {
-        self.changed_for(change, |_, _| true);
-    }
-
-    /// The same for some pods only (upstream's `PreEnqueueCheck`).
-    pub(super) fn changed_for(&mut self, change: &ClusterEvent, applies: impl Fn(&Self, PodId) -> bool) {
-        self.wake_released();
-        if !self.is_watched() {
-            return;
-        }
-        self.record_in_flight(change);
-        let mut affected: Vec<(u64, PodId)> = Vec::new();
-        for &id in &*self.registered_for(change) {
-            affected.extend(self.queue.stopped_by(id));
-        }
-        affected.sort_unstable();
-        affected.dedup();
-        for (_, id) in affected {
-            if applies(self, id) {
-                self.reconsider(id, change);
-            }
-        }
-    }
-
-    /// Lets events find the pods again whose victims are gone.
-    #[inline]
-    pub(super) fn wake_released(&mut self) {
-        if self.cluster.preempting.has_released() {
-            self.wake_all_released();
-        }
-    }
-
-    #[cold]
-    fn wake_all_released(&mut self) {
-        for id in self.cluster.preempting.take_released() {
-            self.queue.wake(id);
-        }
-    }
-
-    /// The plugins that have registered for such events. They never change what they register for.
-    fn registered_for(&mut self, change: &ClusterEvent) -> Arc<[PluginId]> {
-        let runners = &self.runners[..self.config.profiles.len().min(self.runners.len())];
-        let registered = |id: &PluginId| {
-            runners.iter().filter_map(|r| r.plugin(*id)).any(|p| {
-                let list = p.events_to_register();
-                list.iter().any(|i| i.matches(change.resource, change.actions))
-                    || (needs_extra_taint(list) && EXTRA_TAINT.matches(change.resource, change.actions))
-            })
-        };
-        let all = || runners.first().map(|r| r.names.ids()).into_iter().flatten();
-        let known = self.registered.entry((change.resource, change.actions));
-        Arc::clone(known.or_insert_with(|| all().filter(registered).collect()))
-    }
-
-    /// Asks the plugins that stopped a pod whether the change may help, and moves it accordingly.
-    pub(super) fn reconsider(&mut self, id: PodId, change: &ClusterEvent) {
-        let Some(row) = self.queue.get(id) else { return };
-        let gating = match row.stage {
-            Stage::Gated(plugin) => Some(plugin),
-            Stage::Active | Stage::Backoff | Stage::ErrorBackoff | Stage::Unschedulable | Stage::InFlight => {
-                None
-            }
-        };
-        // Whatever they say, PreEnqueue keeps it out.
-        if gating.is_some() && self.cluster.is_held_for_preemption(id) {
-            return;
-        }
-        let Some(runner) = self.runners.get(row.profile as usize) else { return };
-        let helps = |plugin: PluginId| {
-            let made = runner.plugin(plugin);
-            made.is_some_and(|p| super::hints::hint(p, &self.cluster, id, change) == Some(true))
-        };
-        let at_once = row.pending_plugins.iter().any(helps);
-        let later = at_once || row.unschedulable_plugins.iter().chain(gating).any(helps);
-        if !later {
-            return;
-        }
-        let stage =
-            if !at_once && self.queue.is_backing_off(id, self.now) { Stage::Backoff } else { Stage::Active };
-        self.admit_to(id, stage);
-    }
-
-    /// Requeues a pod without an event.
-    pub(super) fn retry(&mut self, id: PodId) {
-        let stage = if self.queue.is_backing_off(id, self.now) { Stage::Backoff } else { Stage::Active };
-        self.admit_to(id, stage);
     }
 }
 

@@ -48,6 +48,7 @@ mod ranked;
 mod rebuild;
 mod record;
 mod reload;
+mod requeue;
 mod runner;
 mod sweep;
 mod victims;

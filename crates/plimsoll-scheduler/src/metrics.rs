@@ -277,6 +277,28 @@ impl Scheduler {
         Some(self.recorder.as_ref()?.measurements(names, &profiles))
     }
 
+    /// How many pods came to a part of the queue (`scheduler_queue_incoming_pods_total`): the part, the event that brought them
+    /// there, and their number.
+    pub fn incoming_pods(&self) -> impl Iterator<Item = (&'static str, String, u64)> {
+        self.queue.incoming()
+    }
+
+    /// How many pods wait that a plugin has rejected or keeps out (`scheduler_unschedulable_pods`): the plugin, the profile, and
+    /// their number. A pod counts for each of its plugins.
+    pub fn unschedulable_pods(&self) -> Vec<(String, String, u64)> {
+        let Some(names) = self.runners.first().map(|r| &r.names) else { return Vec::new() };
+        let rejected = self.queue.rejected().into_iter().filter_map(|((profile, plugin), pods)| {
+            let profile = self.config.profiles.get(profile as usize)?;
+            Some((names.of(plugin).to_owned(), profile.scheduler_name.clone(), pods))
+        });
+        rejected.collect()
+    }
+
+    /// How often pods tried to preempt others (`scheduler_preemption_attempts_total`).
+    pub fn preemption_attempts(&self) -> u64 {
+        self.cluster.preempting.attempts
+    }
+
     /// Begins an attempt: one of ten is measured.
     #[inline]
     pub(super) fn begin_measuring(&mut self) {

@@ -7,7 +7,7 @@ use super::events::{ActionType, ClusterEvent, EventResource, Payload, PodSnapsho
 use super::framework::{AssumedPod, Code, CycleState, Released, Status};
 use super::message::Fit;
 use super::metrics::{Meter, Point, Unmetered};
-use super::queue::Stage;
+use super::queue::{MoveCause, Stage};
 use super::record::FailureReason;
 use super::{PreBindWork, Scheduler};
 
@@ -144,7 +144,10 @@ impl Scheduler {
                     in_flight.anything();
                 }
             }
-            Some(_) => self.admit(id),
+            Some(_) => {
+                self.admit(id);
+                self.queue.came(id, MoveCause::ForceActivate);
+            }
         }
     }
 

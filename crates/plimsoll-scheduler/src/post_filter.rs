@@ -88,6 +88,10 @@ impl<M: Meter> PostFilterHandle for Failed<'_, '_, M> {
         self.deallocate.push(claim);
     }
 
+    fn count_preemption(&mut self) {
+        self.cluster.preempting.attempts += u64::from(self.rng.is_some());
+    }
+
     fn known(&self) -> &[Option<DryRun>] {
         self.known.as_deref().map_or(&[], |known| known)
     }

@@ -276,3 +276,33 @@ fn a_failure_ends_the_nomination() {
     });
     assert!(cleared, "{out:?}");
 }
+
+#[test]
+fn moves_are_counted_by_part_and_cause() {
+    let mut p = Scheduler::new(Config::default());
+    let mut other = pod("x", 800);
+    other.spec.node_name = "a".into();
+    step(&mut p, 0, vec![node("a", 1000), upsert(other), upsert(pod("p", 900))]);
+    step(&mut p, 100, vec![Event::Object(ObjectEvent::PodDelete("uid-x".into()))]);
+    let failed = crate::Event::BindFailed { uid: "uid-p".into(), message: "no".into() };
+    step(&mut p, 200, vec![Event::Answer(failed)]);
+    step(&mut p, 2_000, vec![]);
+    let bound = Event::Answer(crate::Event::Bound("uid-p".into()));
+    step(&mut p, 2_100, vec![bound, upsert(pod("q", 900))]);
+    step(&mut p, 400_000, vec![]);
+    let moves: Vec<(&str, String, u64)> = p.incoming_pods().collect();
+    let want = [
+        ("active", "UnschedulablePodAdd", 2),
+        ("active", "BackoffComplete", 1),
+        ("active", "PopFromBackoffQ", 1),
+        ("active", "UnschedulableTimeout", 1),
+        ("backoff", "AssignedPodDelete", 1),
+        ("backoff", "ScheduleAttemptFailure", 1),
+        ("unschedulable", "ScheduleAttemptFailure", 3),
+    ];
+    assert_eq!(moves, want.map(|(part, cause, n)| (part, cause.to_owned(), n)));
+    let rejected = ("NodeResourcesFit".to_owned(), "default-scheduler".to_owned(), 1);
+    assert_eq!(p.unschedulable_pods(), [rejected]);
+    // Of p, and twice of q.
+    assert_eq!(p.preemption_attempts(), 3);
+}

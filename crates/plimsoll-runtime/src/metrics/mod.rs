@@ -4,6 +4,7 @@ mod histogram;
 pub mod jobs;
 pub mod observe;
 pub mod plugins;
+pub mod queue;
 pub mod reserved;
 pub mod text;
 

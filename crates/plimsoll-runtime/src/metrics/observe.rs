@@ -77,11 +77,9 @@ pub struct Observer {
     profiles: Vec<String>,
     waiting: HashMap<String, Waiting>,
     attempts: BTreeMap<(Outcome, Box<str>), (u64, Histogram)>,
-    incoming: BTreeMap<(&'static str, &'static str), u64>,
     sli: BTreeMap<Box<str>, Histogram>,
     tries: Histogram,
     algorithm: Histogram,
-    preemptions: u64,
     victims: Histogram,
     /// Bindings by profile and status: from the end of the step that decided until the engine learns of the answer.
     binds: BTreeMap<(Box<str>, &'static str), Histogram>,
@@ -98,11 +96,9 @@ impl Observer {
             profiles,
             waiting: HashMap::new(),
             attempts: BTreeMap::new(),
-            incoming: BTreeMap::new(),
             sli: BTreeMap::new(),
             tries: Histogram::new(ATTEMPTS),
             algorithm: Histogram::new(ATTEMPT),
-            preemptions: 0,
             victims: Histogram::new(VICTIMS),
             binds: BTreeMap::new(),
             now: Time::default(),
@@ -170,11 +166,8 @@ impl Observer {
             return;
         }
         let free = pod.spec.scheduling_gates.is_empty();
-        let known = self.waiting.get_mut(&pod.uid);
-        let opened = free && known.as_ref().is_none_or(|w| w.since.is_none());
-        let first = known.is_none();
-        match known {
-            Some(known) if opened => known.since = Some(now),
+        match self.waiting.get_mut(&pod.uid) {
+            Some(known) if free && known.since.is_none() => known.since = Some(now),
             Some(_) => {}
             None => {
                 let profile = pod.spec.scheduler_name.as_str().into();
@@ -183,12 +176,6 @@ impl Observer {
                     Waiting { profile, since, attempts: 0, took: 0.0, binding: false, bind_began: None };
                 self.waiting.insert(pod.uid.clone(), waiting);
             }
-        }
-        match (first, free) {
-            (true, true) => self.count("active", "UnscheduledPodAdd"),
-            (true, false) => self.count("gated", "UnscheduledPodAdd"),
-            (false, true) if opened => self.count("active", "UnscheduledPodUpdate"),
-            _ => {}
         }
     }
 
@@ -235,7 +222,6 @@ impl Observer {
             }
         }
         for n in victims.into_values() {
-            self.preemptions += 1;
             self.victims.observe(n as f64);
         }
         // A step decides about many pods: each gets its share of the time.
@@ -256,7 +242,6 @@ impl Observer {
             waiting.binding = outcome == Outcome::Scheduled;
         }
         if outcome != Outcome::Scheduled {
-            self.count("unschedulable", "ScheduleAttemptFailure");
             self.ended(uid, outcome);
         }
     }
@@ -264,10 +249,6 @@ impl Observer {
     /// Whether an attempt waits for what is written before and for the binding.
     fn is_binding(&self, uid: &str) -> bool {
         self.waiting.get(uid).is_some_and(|w| w.binding)
-    }
-
-    fn count(&mut self, queue: &'static str, event: &'static str) {
-        *self.incoming.entry((queue, event)).or_insert(0) += 1;
     }
 
     fn ended(&mut self, uid: &str, outcome: Outcome) {
@@ -315,9 +296,6 @@ impl Observer {
         let result = |(outcome, profile): &(Outcome, Box<str>)| {
             vec![("profile", profile.to_string()), ("result", outcome.word().to_owned())]
         };
-        let incoming = self.incoming.iter().map(|((queue, event), n)| {
-            number(vec![("event", (*event).into()), ("queue", (*queue).into())], *n)
-        });
         let queues = [
             ("active", pending.active),
             ("backoff", pending.backoff),
@@ -350,19 +328,7 @@ impl Observer {
                 H,
                 sli.collect(),
             ),
-            family(
-                "scheduler_preemption_attempts_total",
-                "Attempts that made room by preemption",
-                Counter,
-                vec![number(Vec::new(), self.preemptions)],
-            ),
             family("scheduler_preemption_victims", "Pods that had to go for one", H, whole(&self.victims)),
-            family(
-                "scheduler_queue_incoming_pods_total",
-                "Pods that came into a part of the queue, by cause",
-                Counter,
-                incoming.collect(),
-            ),
             family(
                 "scheduler_schedule_attempts_total",
                 "Attempts to place pods, by result",

@@ -17,6 +17,8 @@ pub(crate) struct Preempting {
     pending: Map<PodId, usize>,
     /// Pods that wait for no victim any more, since this was last taken.
     released: Vec<PodId>,
+    /// How often pods tried to preempt others.
+    pub attempts: u64,
 }
 
 impl Preempting {

@@ -208,6 +208,9 @@ pub trait PostFilterHandle {
     /// Deallocates a claim of the pod, unless something has changed meanwhile.
     fn deallocate(&mut self, claim: DeviceGrant);
 
+    /// Counts an attempt to preempt (`scheduler_preemption_attempts_total`); not in evaluation without effect.
+    fn count_preemption(&mut self);
+
     /// The outcomes of earlier dry runs that still hold, by number of the node; shorter than the number of nodes where
     /// there are none.
     fn known(&self) -> &[Option<DryRun>];

@@ -87,6 +87,7 @@ impl Plugin for DefaultPreemption {
     }
 
     fn post_filter(&self, handle: &mut dyn PostFilterHandle) -> PostFilterResult {
+        handle.count_preemption();
         let (offset, wanted) = handle.offset_and_candidates(self.percentage, self.absolute);
         if let Some(text) = preemption::not_eligible(handle) {
             let text = format!("preemption: {text}");

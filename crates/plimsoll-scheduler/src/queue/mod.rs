@@ -5,14 +5,17 @@
 //! plugins.
 
 mod backoff;
+mod incoming;
 
 pub use backoff::Backoff;
+pub(crate) use incoming::MoveCause;
 
 use super::cluster::PodId;
 use super::framework::{Plugin, PluginId, PluginIds, QueuedPod, SortKey};
+use incoming::Incoming;
 use plimsoll_state::parted::PartedMap;
 use plimsoll_state::time::{Duration, Time};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Where a pod is.
@@ -102,6 +105,7 @@ pub(crate) struct Queue {
     next_seq: u64,
     /// Where the pod was that was popped last.
     popped: Stage,
+    incoming: Incoming,
     /// How long a pod may wait for events.
     pub max_in_unschedulable_pods: Duration,
     last_flush: Time,
@@ -140,6 +144,7 @@ impl Queue {
             in_flight: 0,
             next_seq: 0,
             popped: Stage::Active,
+            incoming: Incoming::default(),
             max_in_unschedulable_pods,
             last_flush: Time(i64::MIN),
             flushing: None,
@@ -315,6 +320,9 @@ impl Queue {
             Some(key) => (key.2, Stage::Active),
             None => (self.backoff_q.first()?.1.2, Stage::Backoff),
         };
+        if stage == Stage::Backoff {
+            self.incoming.count(Stage::Active, MoveCause::PopFromBackoffQ);
+        }
         self.popped = stage;
         self.take(id);
         Some(id)
@@ -322,6 +330,9 @@ impl Queue {
 
     /// Puts the pod that was popped last, and not tried, back where it was: it is the next one again.
     pub fn put_back(&mut self, id: PodId) {
+        if self.popped == Stage::Backoff {
+            self.incoming.undo(Stage::Active, MoveCause::PopFromBackoffQ);
+        }
         self.enter(id, self.popped);
     }
 
@@ -354,6 +365,7 @@ impl Queue {
             };
             let Some(id) = over(&self.backoff_q).or_else(|| over(&self.error_backoff_q)) else { return true };
             self.enter(id, Stage::Active);
+            self.incoming.count(Stage::Active, MoveCause::BackoffComplete);
         }
         false
     }
@@ -408,6 +420,34 @@ impl Queue {
             gated: self.gated,
             in_flight: self.in_flight,
         }
+    }
+
+    /// Counts that a pod came to where it is.
+    pub fn came(&mut self, id: PodId, cause: MoveCause) {
+        if let Some(row) = self.rows.get(&id) {
+            self.incoming.count(row.stage, cause);
+        }
+    }
+
+    /// How many pods came to a part of the queue, by part and upstream's label of the cause.
+    pub fn incoming(&self) -> impl Iterator<Item = (&'static str, String, u64)> {
+        self.incoming.all()
+    }
+
+    /// How many pods each plugin has rejected or keeps out, by profile: until their next attempt.
+    pub fn rejected(&self) -> BTreeMap<(u32, PluginId), u64> {
+        let mut out = BTreeMap::new();
+        for row in self.rows.values() {
+            let mut plugins = row.unschedulable_plugins.clone();
+            row.pending_plugins.iter().for_each(|plugin| plugins.insert(plugin));
+            if let Stage::Gated(plugin) = row.stage {
+                plugins.insert(plugin);
+            }
+            for plugin in plugins.iter() {
+                *out.entry((row.profile, plugin)).or_insert(0) += 1;
+            }
+        }
+        out
     }
 
     /// Compares the indices with the rows.
