@@ -166,7 +166,12 @@ impl Queueing {
                 Duration(BACKOFF.0.0.saturating_mul(1 << (slot.failures - 1).min(6))).min(BACKOFF.1)
             }
         };
+        // No grant is under way of a loan that is gone, or that another shard's tree lends.
+        let uncharged = *answer == Answer::Superseded && slot.granting.take().is_some();
         slot.wait_until = Some(now.plus(pause));
+        if uncharged {
+            self.rebuild_soon();
+        }
     }
 
     /// Adds what trees have borrowed to the quotas of their cohorts.

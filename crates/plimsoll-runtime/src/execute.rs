@@ -33,9 +33,6 @@ use crate::{clock, decisions, journey};
 /// writes to workloads, or to claims for devices, that fail until a webhook is repaired do not delay bindings.
 const CONCURRENCY: usize = 256;
 
-/// Why nothing is written about an object.
-const ELSEWHERE: &str = "it belongs to another shard";
-
 /// What an action needs.
 #[derive(Clone, Debug)]
 pub struct Context {
@@ -277,12 +274,12 @@ fn pass_on(action: &Action, context: &Context) {
 
 async fn carry_out(action: Action, context: &Context, turn: Option<Turn>) {
     if !context.claim.held() {
-        return refuse(&action, context, FOLLOWS);
+        return refuse(&action, context, FOLLOWS, execution::refuse(&action, FOLLOWS));
     }
     // Until it has ended, the object stays with this shard.
     let under_way = context.shard.as_ref().map(|shard| shard.begin(&action, &context.cache));
     if matches!(under_way, Some(None)) {
-        return refuse(&action, context, ELSEWHERE);
+        return refuse(&action, context, execution::ELSEWHERE, execution::elsewhere(&action));
     }
     if let Action::Scheduler(SchedulerAction::Extend { pod, extender, call, what }) = &action {
         drop(turn);
@@ -299,11 +296,11 @@ async fn carry_out(action: Action, context: &Context, turn: Option<Turn>) {
 }
 
 /// Answers an action that is not begun.
-fn refuse(action: &Action, context: &Context, why: &str) {
+fn refuse(action: &Action, context: &Context, why: &str, answers: Vec<Event>) {
     if let Action::Queueing(QueueAction::UpdateWorkload(update)) = action {
         decisions::unwritten(&update.key, why);
     }
-    execution::refuse(action, why).into_iter().for_each(|event| context.inbox.send(event));
+    answers.into_iter().for_each(|event| context.inbox.send(event));
 }
 
 /// Sends the requests of an action, and passes on what follows from them.

@@ -148,7 +148,11 @@ proptest! {
                     let group = Group::ALL[usize::from(fault) % Group::ALL.len()];
                     let Some((lane, action)) = lanes.next(group) else { continue };
                     if fault == 11 {
-                        tell(&mut unanswered, refuse(&action, "this process does not lead"))?;
+                        let refused = match object {
+                            0 => elsewhere(&action),
+                            _ => refuse(&action, "this process does not lead"),
+                        };
+                        tell(&mut unanswered, refused)?;
                         lanes.done(lane);
                         continue;
                     }

@@ -40,6 +40,8 @@ const ATTEMPTS: u32 = 6;
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 /// Attempts of a read-modify-write that conflicts with other writers.
 const CONFLICTS: u32 = 8;
+/// Why nothing is written about an object that another shard has.
+pub const ELSEWHERE: &str = "it belongs to another shard";
 
 /// The response to a request. Responses without a body are null.
 pub type Response = Result<Value, Error>;
@@ -150,6 +152,15 @@ pub fn refuse(action: &Action, why: &str) -> Vec<Event> {
             | QueueAction::CohortStatus(..)
             | QueueAction::RunWindowStatus(..),
         ) => Vec::new(),
+    }
+}
+
+/// The answers to an action that is not begun because another shard has its object. No write to the loan is under way then: a write
+/// that may still be carried out is repeated whichever shard leads the tree (`Division::may_write_loan`).
+pub fn elsewhere(action: &Action) -> Vec<Event> {
+    match action {
+        Action::Queueing(QueueAction::UpdateLoan(_)) => vec![answered(action.clone(), Answer::Superseded)],
+        Action::Scheduler(_) | Action::Queueing(_) => refuse(action, ELSEWHERE),
     }
 }
 

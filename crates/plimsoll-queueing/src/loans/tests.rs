@@ -208,6 +208,23 @@ fn a_loan_waits_until_the_lender_has_it_free() {
     assert_eq!(trees.loans["l"].phase, LoanPhase::Granted);
 }
 
+/// The tree may come back with less that is free: a grant that was not begun is decided anew.
+#[test]
+fn a_grant_that_is_not_begun_charges_nothing() {
+    let mut trees = Trees::new();
+    trees.lend("l", 10);
+    trees.change("l", |loan| loan.finalizers.push(LOAN_FINALIZER.into()));
+    let mut actions = Vec::new();
+    trees.queueing.decide(trees.now, &mut |action| actions.push(action));
+    let is_grant = |a: &Action| matches!(a, Action::UpdateLoan(u) if u.change == LoanChange::Grant);
+    let grant = actions.into_iter().find(is_grant).unwrap();
+    trees.see(Event::Answered { action: Box::new(grant), answer: Answer::Superseded });
+    let all = trees.create(1, 0, 0, 10);
+    trees.run();
+    assert!(trees.is_admitted(&all));
+    assert_eq!(trees.loans["l"].phase, LoanPhase::Requested);
+}
+
 #[test]
 fn a_cohort_lends_what_its_queues_lend() {
     let mut lender = cluster_queue("c0", "t0", 10, None, false);

@@ -199,8 +199,7 @@ impl Process {
 
     /// Answers an action that is not begun: what it is about belongs to another shard.
     fn refuse(&mut self, action: &Action, lane: Lane, network: &mut Network) {
-        let events = execution::refuse(action, "it belongs to another shard");
-        events.into_iter().for_each(|event| self.tell(event, network));
+        execution::elsewhere(action).into_iter().for_each(|event| self.tell(event, network));
         self.executor.lanes.done(lane);
     }
 
