@@ -81,6 +81,7 @@ impl Slot {
     /// The API shows the loan; whether that is news.
     fn show(&mut self, loan: QuotaLoan) -> bool {
         if loan.uid == self.loan.uid && loan.version <= self.loan.version {
+            self.loan.absent = loan.absent;
             return false;
         }
         if loan.uid != self.loan.uid {
@@ -113,10 +114,11 @@ impl Queueing {
         !self.config.shard || self.tree.cohort(cohort).is_some()
     }
 
-    /// Which steps of a cohort this process takes: none while no shard decides with its tree, or another one does.
-    fn steps_of(&self, cohort: &str) -> Steps {
+    /// Which steps of a cohort this process takes: none while no shard decides with its tree, or another one does. `absent`: it exists
+    /// in no shard, and the steps are this process's.
+    fn steps_of(&self, cohort: &str, absent: bool) -> Steps {
         let Some(root) = self.tree.cohort(cohort).map(|node| self.tree.root(node)) else {
-            return if self.config.shard { Steps::None } else { Steps::All };
+            return if self.config.shard && !absent { Steps::None } else { Steps::All };
         };
         let of_queue = |cq: &ClusterQueueId| self.cq(*cq).spec.as_ref()?.shard_stop.as_ref();
         let queues = self.trees.get(&root).into_iter().flat_map(|queues| queues.iter().filter_map(of_queue));
@@ -233,10 +235,14 @@ impl Queueing {
             let loan = slot.loan.clone();
             // A grant that may be carried out is repeated until it is known.
             let least = if loan.ends() || slot.granting.is_some() { Steps::Ending } else { Steps::All };
+            let steps = match loan.phase {
+                LoanPhase::Requested | LoanPhase::Returned => self.steps_of(&loan.from, loan.absent[0]),
+                LoanPhase::Granted => self.steps_of(&loan.to, loan.absent[1]),
+            };
             let change = match loan.phase {
-                LoanPhase::Requested if self.steps_of(&loan.from) >= least => self.consider_loan(&loan, now),
-                LoanPhase::Granted if self.steps_of(&loan.to) >= least => self.use_loan(&loan, now),
-                LoanPhase::Returned if self.steps_of(&loan.from) > Steps::None => end_loan(&loan),
+                LoanPhase::Requested if steps >= least => self.consider_loan(&loan, now),
+                LoanPhase::Granted if steps >= least => self.use_loan(&loan, now),
+                LoanPhase::Returned if steps > Steps::None => end_loan(&loan),
                 LoanPhase::Requested | LoanPhase::Granted | LoanPhase::Returned => None,
             };
             if let Some(change) = change {

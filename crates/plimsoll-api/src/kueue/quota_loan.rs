@@ -71,6 +71,7 @@ pub fn quota_loan(object: &Value) -> Result<QuotaLoan> {
         asked_back: spec["return"] == true,
         phase,
         message: text(status, "message"),
+        absent: [false; 2],
     })
 }
 

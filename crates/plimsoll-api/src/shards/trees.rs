@@ -236,6 +236,22 @@ impl Trees {
         self.entries.contains_key(&TreeObject::cluster_queue(name))
     }
 
+    /// Whether there is a cohort of this name, with an object or without one.
+    pub fn has_cohort(&self, name: &str) -> bool {
+        self.roots.contains_key(&TreeObject::cohort(name))
+    }
+
+    /// The number of what was seen last, as [`Trees::unknown`] gives it.
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// A number for something that is seen, larger than all before.
+    pub const fn count_up(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
     /// Where objects name this shard as their leader since a moment before which not everything was seen: a number for
     /// [`Trees::found`], once everything has been seen that was written until now.
     pub fn unknown(&self) -> Option<u64> {

@@ -147,6 +147,7 @@ impl Division {
         }
         let Self { name, trees, pods, .. } = self;
         out.extend(pods.open(|pod| has_pod(name, pod, seen.objects, trees)).into_iter().map(Told::Object));
+        self.tell_absent(out);
     }
 
     /// The shard of an object of queueing.
@@ -303,6 +304,7 @@ impl Division {
             namespaces.extend(all.filter(|wl| of_controlled(wl)).map(|wl| json::namespace(&wl).to_owned()));
             look_again(&namespaces, &controlled, seen.objects, out);
         }
+        self.tell_absent(out);
     }
 
     /// Tells the engine of those that are of the shard now (`come`), or of the others.

@@ -55,11 +55,13 @@ pub struct QuotaLoan {
     pub phase: LoanPhase,
     /// `status.message`: what it waits for.
     pub message: String,
+    /// With shards: whether this process takes the steps of the lender, and those of the borrower, because the cohort exists nowhere.
+    pub absent: [bool; 2],
 }
 
 impl QuotaLoan {
     /// Whether the borrower has to give it back.
-    pub(crate) const fn ends(&self) -> bool {
+    pub const fn ends(&self) -> bool {
         self.asked_back || self.deleting
     }
 

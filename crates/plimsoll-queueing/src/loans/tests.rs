@@ -251,6 +251,28 @@ fn cohorts_of_one_tree_and_cohorts_that_are_not_there_lend_nothing() {
     }
 }
 
+#[test]
+fn loans_of_cohorts_that_exist_nowhere_end_with_shards_too() {
+    for absent in [false, true] {
+        let mut trees = Trees::new();
+        trees.queueing.config.shard = true;
+        for name in ["old", "new"] {
+            trees.lend(name, 4);
+            trees.change(name, |loan| {
+                (loan.from, loan.to) = ("none".into(), "neither".into());
+                loan.absent = [absent; 2];
+            });
+        }
+        trees.change("old", |loan| {
+            (loan.phase, loan.asked_back) = (LoanPhase::Granted, true);
+            loan.finalizers.push(LOAN_FINALIZER.into());
+        });
+        trees.run();
+        assert_ne!(trees.loans.contains_key("old"), absent);
+        assert_eq!(trees.loans["new"].message, if absent { "Cohort none does not exist" } else { "" });
+    }
+}
+
 /// Those that borrow go, of the lowest priority first, and no more than it takes.
 #[test]
 fn a_loan_is_returned_at_the_cost_of_those_that_borrow() {

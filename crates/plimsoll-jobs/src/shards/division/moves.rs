@@ -69,15 +69,24 @@ pub(super) struct UnderWay {
     loans: BTreeMap<String, Loan>,
     /// Loans that are not there any more: all without a UID in this list whose version is not newer than that of the list.
     listed: Option<(u64, BTreeSet<String>)>,
+    /// The last number of [`Division::found`].
+    found: u64,
 }
 
 #[derive(Debug)]
 struct Loan {
-    uid: String,
-    version: u64,
-    cohorts: [String; 2],
+    /// As the engine was told.
+    told: QuotaLoan,
     /// The version for which a write was begun that grants or returns it. Until another one is seen it may be carried out.
     written: Option<u64>,
+    /// When it was first seen to be asked back: a number that [`Division::found`] may have.
+    ends: Option<u64>,
+}
+
+impl Loan {
+    fn cohorts(&self) -> [&str; 2] {
+        [&self.told.from, &self.told.to]
+    }
 }
 
 fn add(counts: &mut BTreeMap<String, usize>, name: &str) {
@@ -129,10 +138,10 @@ impl Division {
             LoanChange::Return => 1,
             LoanChange::Finalizers(_) | LoanChange::Explain(_) | LoanChange::Delete => return true,
         };
-        let known = self.under_way.loans.get_mut(&update.name).filter(|loan| loan.uid == update.uid);
+        let known = self.under_way.loans.get_mut(&update.name).filter(|loan| loan.told.uid == update.uid);
         // The engine has seen a loan that is gone.
         let Some(loan) = known else { return false };
-        let owner = self.trees.of_cohort(&loan.cohorts[side]);
+        let owner = self.trees.of_cohort(loan.cohorts()[side]);
         let repeats = loan.written == Some(update.version);
         let ends = side == 1 && owner.may_end_loans(&self.name);
         let may = repeats || ends || owner.decides(&self.name);
@@ -155,14 +164,52 @@ impl Division {
         }
         let granted = loan.phase == LoanPhase::Granted;
         let cohorts = [loan.from.clone(), loan.to.clone()];
-        let before = self.under_way.loans.get(&loan.name);
-        let same = before.filter(|b| b.uid == loan.uid && b.version >= loan.version);
-        let written = same.and_then(|before| before.written);
-        let known = Loan { uid: loan.uid.clone(), version: loan.version, cohorts, written };
-        self.trees.put_loan(&loan.name, granted.then_some(&known.cohorts));
-        self.under_way.loans.insert(loan.name.clone(), known);
-        out.push(Told::Queueing(Event::QuotaLoanUpsert(Box::new(loan))));
+        let before = self.under_way.loans.get(&loan.name).filter(|b| b.told.uid == loan.uid);
+        let written = before.filter(|b| b.told.version >= loan.version).and_then(|b| b.written);
+        let ended = before.and_then(|before| before.ends);
+        self.trees.put_loan(&loan.name, granted.then_some(&cohorts));
+        let ends = loan.ends().then(|| ended.unwrap_or_else(|| self.trees.count_up()));
+        let name = loan.name.clone();
+        let mut known = Loan { told: loan, written, ends };
+        known.told.absent = self.absent(&known);
+        out.push(Told::Queueing(Event::QuotaLoanUpsert(Box::new(known.told.clone()))));
+        self.under_way.loans.insert(name, known);
         self.trees_changed(Changed::default(), seen, out);
+    }
+
+    /// Which cohorts of a loan exist nowhere, so that the leader of the shard [`DEFAULT`] takes their steps: the end of the loan.
+    ///
+    /// It returns a loan in the place of a borrower after it has looked for the cohort since the loan was asked back. A cohort that is
+    /// made later gets a leader that has listed loans since, and uses none that is asked back.
+    fn absent(&self, loan: &Loan) -> [bool; 2] {
+        let looks = self.name == DEFAULT && self.is_open();
+        let [from, to] = loan.cohorts().map(|cohort| looks && !self.trees.has_cohort(cohort));
+        [from, to && loan.ends.is_some_and(|since| since <= self.under_way.found)]
+    }
+
+    /// Tells the engine of loans whose cohorts exist nowhere from now on, or do exist.
+    pub(super) fn tell_absent(&mut self, out: &mut Vec<Told>) {
+        if self.name != DEFAULT {
+            return;
+        }
+        let loans = self.under_way.loans.iter().map(|(name, loan)| (name, loan, self.absent(loan)));
+        let changed = loans.filter(|(_, loan, absent)| loan.told.absent != *absent);
+        let changed: Vec<(String, [bool; 2])> =
+            changed.map(|(name, _, absent)| (name.clone(), absent)).collect();
+        for (name, absent) in changed {
+            let Some(loan) = self.under_way.loans.get_mut(&name) else { continue };
+            loan.told.absent = absent;
+            out.push(Told::Queueing(Event::QuotaLoanUpsert(Box::new(loan.told.clone()))));
+        }
+    }
+
+    /// Whether a loan is to be returned in the place of a borrower that seems to exist nowhere.
+    fn looks_for_borrowers(&self) -> bool {
+        let looks = |loan: &Loan| {
+            let ended = loan.ends.is_some_and(|since| since > self.under_way.found);
+            ended && loan.told.phase == LoanPhase::Granted && !self.trees.has_cohort(&loan.told.to)
+        };
+        self.name == DEFAULT && self.under_way.loans.values().any(looks)
     }
 
     /// A loan is gone.
@@ -220,7 +267,7 @@ impl Division {
 
     /// Whether objects of trees are to be written to, or looked for.
     pub fn moves_trees(&self) -> bool {
-        self.is_open() && (self.trees.unknown().is_some() || !self.trees.steps().is_empty())
+        self.unknown().is_some() || self.is_open() && !self.trees.steps().is_empty()
     }
 
     /// What can be written to objects of trees now, as far as this process knows without its engine: an object is given away when
@@ -252,7 +299,7 @@ impl Division {
     fn around(&self, object: &TreeObject) -> Around {
         let (cluster_queues, cohorts) = self.trees.around(object);
         let written = |loan: &Loan| {
-            loan.written.is_some() && loan.cohorts.iter().any(|cohort| cohorts.contains(&**cohort))
+            loan.written.is_some() && loan.cohorts().iter().any(|cohort| cohorts.contains(cohort))
         };
         let admits = cluster_queues.iter().any(|queue| self.under_way.admissions.contains_key(queue));
         let writes = admits || self.under_way.loans.values().any(written);
@@ -279,9 +326,13 @@ impl Division {
         begun.into_iter().map(request).collect()
     }
 
-    /// A number for [`Division::found`], when not everything was seen that leaders before wrote about trees of this shard.
+    /// A number for [`Division::found`], when not everything was seen that leaders before wrote about trees of this shard, or when a
+    /// cohort seems to exist nowhere.
     pub fn unknown(&self) -> Option<u64> {
-        self.trees.unknown().filter(|_| self.is_open())
+        if !self.is_open() {
+            return None;
+        }
+        self.trees.unknown().or_else(|| self.looks_for_borrowers().then(|| self.trees.count()))
     }
 
     /// All objects that carry out decisions about trees were listed after [`Division::unknown`] gave this number, and everything up to
@@ -296,11 +347,13 @@ impl Division {
         self.under_way.listed = Some(loans);
         // A loan that was deleted has been returned before: it must not be used here any more.
         let UnderWay { loans, .. } = &self.under_way;
-        let gone = loans.iter().filter(|(_, loan)| self.under_way.is_gone(&loan.uid, loan.version));
+        let is_gone = |told: &QuotaLoan| self.under_way.is_gone(&told.uid, told.version);
+        let gone = loans.iter().filter(|(_, loan)| is_gone(&loan.told));
         for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.loan_gone(name, seen, out);
         }
         self.trees.found(number);
+        self.under_way.found = self.under_way.found.max(number);
         self.trees_changed(Changed::default(), seen, out);
     }
 

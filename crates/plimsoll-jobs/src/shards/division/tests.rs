@@ -242,3 +242,41 @@ fn a_loan_that_was_not_listed_any_more_is_not_told() {
     assert!(!shard.loan(8, LoanPhase::Granted), "it is gone");
     assert!(shard.loan(10, LoanPhase::Requested), "this one was made since");
 }
+
+/// A borrower that is made while the loan is asked back may use it until its leader has seen that.
+#[test]
+fn loans_of_cohorts_that_exist_nowhere_are_ended_by_the_default_shard() {
+    let (division, objects) = (Division::new(DEFAULT, 0), ObjectStore::default());
+    let mut shard = Shard { division, objects, version: 0, out: Vec::new() };
+    let absent = |shard: &mut Shard| {
+        let of_loan = |told| match told {
+            Told::Queueing(Event::QuotaLoanUpsert(loan)) => Some(loan.absent),
+            _ => None,
+        };
+        shard.out.drain(..).filter_map(of_loan).next_back()
+    };
+    let show = |shard: &mut Shard, version, phase, asked_back| {
+        let (from, to) = ("none".to_owned(), "k".to_owned());
+        let (name, uid) = ("l".to_owned(), "u".to_owned());
+        let loan = QuotaLoan { name, uid, version, phase, asked_back, from, to, ..QuotaLoan::default() };
+        let event = Event::QuotaLoanUpsert(Box::new(loan));
+        shard.change(|division, seen, out| division.upsert(event, &Value::Null, seen, out));
+        absent(shard)
+    };
+    assert_eq!(show(&mut shard, 1, LoanPhase::Requested, false), Some([true, false]));
+    assert_eq!(show(&mut shard, 2, LoanPhase::Granted, false), Some([true, false]));
+    assert_eq!(shard.division.unknown(), None);
+    assert_eq!(show(&mut shard, 3, LoanPhase::Granted, true), Some([true, false]));
+    let number = shard.division.unknown().unwrap();
+    shard.change(|division, seen, out| division.found(number, (3, ["u".to_owned()].into()), seen, out));
+    assert_eq!((absent(&mut shard), shard.division.unknown()), (Some([true; 2]), None));
+    let give_back = LoanUpdate { name: "l".into(), uid: "u".into(), version: 3, change: LoanChange::Return };
+    assert!(shard.division.may_write_loan(&give_back));
+    // Its cohort comes to be.
+    shard.queue("a", &json!({}));
+    assert_eq!(absent(&mut shard), Some([true, false]));
+    let mut other = Shard::new();
+    assert!(other.loan(7, LoanPhase::Granted), "to a cohort that exists nowhere");
+    assert_eq!(absent(&mut other), Some([false; 2]));
+    assert!(!other.division.may_write_loan(&LoanUpdate { version: 7, ..give_back }));
+}
