@@ -6,11 +6,12 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use plimsoll_client::{Supervisor, fault};
+use plimsoll_client::{Supervisor, fault, supervise};
 use plimsoll_engine::{Action, Engine, EngineConfig, Event};
 use plimsoll_queueing::{
     AdmissionAttempts, Forecast, MetricFamily, Page, PendingWorkload, QueueName, Workload, WorkloadPolicy,
@@ -396,14 +397,44 @@ fn answer(to: oneshot::Sender<Families>, engine: &Engine, observer: &Observer) {
 /// Why the plugins can't be replaced.
 fn reload_event(reload: Reload, engine: &Engine) -> Result<Event, String> {
     match (reload, engine.scheduler(), engine.queueing()) {
-        (Reload::Profiles(profiles), Some(scheduler), _) => match scheduler.reload_problem(&profiles) {
-            None => Ok(Event::Scheduler(plimsoll_scheduler::Event::Reload(profiles))),
-            Some(why) => Err(why),
-        },
+        (Reload::Profiles(profiles), Some(scheduler), _) => {
+            // The plugins are made for this, and nothing of the engine changes.
+            let problem = catch_unwind(AssertUnwindSafe(|| scheduler.reload_problem(&profiles)));
+            match problem {
+                Ok(None) => Ok(Event::Scheduler(plimsoll_scheduler::Event::Reload(profiles))),
+                Ok(Some(why)) => Err(why),
+                Err(panic) => Err(format!("making the plugins panicked: {}", supervise::message(&*panic))),
+            }
+        }
         (Reload::Policy(policy), _, Some(_)) => {
             Ok(Event::Queueing(plimsoll_queueing::Event::PolicyReplaced(policy)))
         }
         (Reload::Profiles(_), None, _) => Err("this process places no pods".to_owned()),
         (Reload::Policy(_), _, None) => Err("this process queues no workloads".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_scheduler::args::Args;
+    use plimsoll_scheduler::framework::{Handle, Plugin};
+    use plimsoll_scheduler::{
+        ExtensionPoint, FeatureGates, PluginRef, PluginSet, Registration, Registry, UserPlugins,
+    };
+
+    use super::*;
+
+    #[test]
+    fn plugins_whose_making_panics_are_refused() {
+        let (mut registry, mut user) = (Registry::in_tree(), UserPlugins::default());
+        let make = |_: &Args, _: &mut Handle<'_>| -> Box<dyn Plugin> { panic!("a bug") };
+        registry.register(Registration::new("Gate", &[ExtensionPoint::Filter], make)).expect("a new name");
+        user.multi_point.enabled.push(PluginRef { name: "Gate".to_owned(), weight: 0 });
+        let plugins = PluginSet::new(&registry, &user, &FeatureGates::default()).expect("a known plugin");
+        let profiles = vec![Profile { plugins, ..Profile::default() }];
+        let scheduler = Some(plimsoll_scheduler::Config::default());
+        let engine = Engine::new(EngineConfig { scheduler, queueing: None, joint: false });
+        let refused = reload_event(Reload::Profiles(profiles), &engine).err();
+        assert_eq!(refused.as_deref(), Some("making the plugins panicked: a bug"));
     }
 }

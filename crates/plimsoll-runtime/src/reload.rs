@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use plimsoll_api::event::{EventRecord, ObjectReference};
+use plimsoll_client::supervise;
 use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -276,14 +278,17 @@ fn schedules_pod_groups(reload: &Reload) -> bool {
     }
 }
 
-/// Reads again if a file has changed, with the new stamp.
+/// Reads again if a file has changed, with the new stamp. Where that panics, the files are refused until one of them changes.
 fn look(read: &Read, before: &Stamp) -> Option<(Reading, Stamp)> {
     let files: Vec<PathBuf> = before.keys().cloned().collect();
     let mut now = stamp(&files);
     if now == *before {
         return None;
     }
-    let reading = read();
+    let reading = catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
+        let why = format!("reading the files panicked: {}", supervise::message(&*panic));
+        Reading { files, reload: Err(why) }
+    });
     // What changes while it is read is found at the next look: the stamp from before counts.
     let mut after = stamp(&reading.files);
     after.iter_mut().for_each(|(path, state)| {
@@ -326,6 +331,18 @@ fn report(of: Of, problem: Option<String>, recorder: &Recorder) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_whose_reading_panics_are_refused() {
+        let file = std::env::temp_dir().join(format!("plimsoll-refused-{}", std::process::id()));
+        let before = stamp(std::slice::from_ref(&file));
+        std::fs::write(&file, "1").expect("written");
+        let read = || -> Reading { panic!("a bug") };
+        let (reading, after) = look(&read, &before).expect("it has changed");
+        assert_eq!(reading.reload.err().as_deref(), Some("reading the files panicked: a bug"));
+        assert!(look(&read, &after).is_none(), "until it changes again");
+        let _ = std::fs::remove_file(file);
+    }
 
     #[test]
     fn a_stamp_changes_with_files_and_files_of_directories() {
