@@ -66,6 +66,14 @@ impl Clusters {
         self.with(|all| all.get(name).and_then(|c| c.connection.clone()))
     }
 
+    /// Nothing is to be written for a workload in clusters of which this holds.
+    pub fn rest(&self, key: &WorkloadKey, rests: impl Fn(&str) -> bool) {
+        self.with(|all| {
+            let resting = all.iter().filter(|(name, _)| rests(name));
+            resting.filter_map(|(_, cluster)| cluster.connection.as_ref()).for_each(|c| c.rests(key));
+        });
+    }
+
     /// The connections that stand.
     fn connected(&self) -> Vec<Arc<Connection>> {
         self.with(|all| {

@@ -74,6 +74,32 @@ struct Lanes {
     failures: BTreeMap<WorkloadKey, u32>,
 }
 
+impl Lanes {
+    fn begin(&mut self, key: &WorkloadKey) -> bool {
+        if let Some(again) = self.busy.get_mut(key) {
+            *again = true;
+            return false;
+        }
+        self.busy.insert(key.clone(), false).is_none()
+    }
+
+    fn ended(&mut self, key: &WorkloadKey, failed: bool) -> Option<Duration> {
+        let again = self.busy.remove(key).unwrap_or(false);
+        if !failed {
+            self.failures.remove(key);
+            // Otherwise a watch shows what they did.
+            return again.then_some(Duration::ZERO);
+        }
+        let failures = self.failures.entry(key.clone()).or_default();
+        *failures = failures.saturating_add(1);
+        Some((RETRY.0 * (1 << (*failures).min(12))).min(RETRY.1))
+    }
+
+    fn rests(&mut self, key: &WorkloadKey) {
+        self.failures.remove(key);
+    }
+}
+
 /// Where the watches put what they see.
 #[derive(Clone, Debug)]
 struct Feed {
@@ -201,26 +227,17 @@ impl Connection {
 
     /// Begins with writes for a workload; `false`: others for it are under way, after which it is looked at again.
     pub fn begin(&self, key: &WorkloadKey) -> bool {
-        let mut lanes = lock(&self.lanes);
-        if let Some(again) = lanes.busy.get_mut(key) {
-            *again = true;
-            return false;
-        }
-        lanes.busy.insert(key.clone(), false).is_none()
+        lock(&self.lanes).begin(key)
     }
 
     /// Writes for a workload have ended; returns after which time it is to be looked at again, if it is.
     pub fn ended(&self, key: &WorkloadKey, failed: bool) -> Option<Duration> {
-        let mut lanes = lock(&self.lanes);
-        let again = lanes.busy.remove(key).unwrap_or(false);
-        if !failed {
-            lanes.failures.remove(key);
-            // Otherwise a watch shows what they did.
-            return again.then_some(Duration::ZERO);
-        }
-        let failures = lanes.failures.entry(key.clone()).or_default();
-        *failures = failures.saturating_add(1);
-        Some((RETRY.0 * (1 << (*failures).min(12))).min(RETRY.1))
+        lock(&self.lanes).ended(key, failed)
+    }
+
+    /// Nothing is to be written for a workload, which may be gone: failures before do not count any more.
+    pub fn rests(&self, key: &WorkloadKey) {
+        lock(&self.lanes).rests(key);
     }
 
     /// Whether it is connected; `None`: not known yet, or a watch has just broken.
@@ -365,5 +382,24 @@ impl Feed {
 
     fn changed(&self, workloads: impl IntoIterator<Item = WorkloadKey>) {
         workloads.into_iter().for_each(|key| self.inbox.workloads.add(&key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A workload that is gone leaves nothing behind.
+    #[test]
+    fn failures_count_until_nothing_is_to_be_written() {
+        let (mut lanes, key) = (Lanes::default(), WorkloadKey { namespace: "n".into(), name: "w".into() });
+        let mut fails = || {
+            assert!(lanes.begin(&key) && !lanes.begin(&key));
+            lanes.ended(&key, true)
+        };
+        let pauses = [fails(), fails()];
+        assert!(pauses[0] < pauses[1], "{pauses:?}");
+        lanes.rests(&key);
+        assert!(lanes.busy.is_empty() && lanes.failures.is_empty());
     }
 }

@@ -83,6 +83,7 @@ async fn work(
     if let Some(after) = requeue_after {
         context.inbox.workloads.add_after(key, std_duration(after));
     }
+    clusters.rest(key, |cluster| !apart.contains_key(cluster));
     for (cluster, writes) in apart {
         aside(key, &cluster, writes, context, clusters);
     }
