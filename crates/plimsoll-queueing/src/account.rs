@@ -207,7 +207,10 @@ impl Queueing {
         let was_holding = before.is_some_and(|b| b.phase.holds_quota());
         if after.phase == Phase::Finished || !after.active {
             self.unqueue(id);
-            self.drop_entry_penalty(id, after.lq);
+            // A deactivated workload that keeps its reservation may be admitted without another one when it is active again.
+            if !after.phase.holds_quota() {
+                self.drop_entry_penalty(id, after.lq);
+            }
             if self.still_holds(id) {
                 // Its end is on the way to the API server.
                 return;
@@ -221,10 +224,6 @@ impl Queueing {
             self.unqueue(id);
             self.release(id);
             self.hold(id);
-            let newly = before.is_none_or(|b| b.phase != Phase::Admitted);
-            if newly && before.is_some() && after.phase == Phase::Admitted {
-                self.settle_entry_penalty(id, now);
-            }
             // While quota is held a podset can only get smaller.
             let freed =
                 was_holding && (reshaped || before.is_some_and(|b| b.reclaimable != after.reclaimable));

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::config::AdmissionFairSharing;
 use super::ids::{ClusterQueueId, LocalQueueId, WorkloadId};
 use super::model::QueueingStrategy;
+use super::phase::Phase;
 use crate::Queueing;
 use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::time::{SECOND, Time};
@@ -174,8 +175,25 @@ impl Queueing {
         self.lq_mut(lq).consumed_resources.pending.insert(id, charge);
     }
 
+    /// Whether the API has shown that a workload is admitted.
+    pub(crate) fn is_shown_admitted(&self, id: WorkloadId) -> bool {
+        self.wl(id).is_some_and(|w| Phase::of(w.obj.shown()) == Phase::Admitted)
+    }
+
+    /// Settles the entry penalty of a workload that is admitted; `before`: whether it was shown so before. An admission whose write is on its
+    /// way settles nothing, as the write may fail (Kueue `workload_controller.go`, `reconcileAfsPenaltiesOnUpdate`).
+    pub(crate) fn settle_admission(&mut self, id: WorkloadId, before: bool, now: Time) {
+        if !self.is_shown_admitted(id) {
+            return;
+        }
+        let Some(wl) = self.wl(id).filter(|w| w.obj.active) else { return };
+        if !before || self.lq(wl.lq()).consumed_resources.pending.contains_key(&id) {
+            self.settle_entry_penalty(id, now);
+        }
+    }
+
     /// Adds the entry penalty of an admitted workload to the consumed resources of its LocalQueue.
-    pub(crate) fn settle_entry_penalty(&mut self, id: WorkloadId, now: Time) {
+    fn settle_entry_penalty(&mut self, id: WorkloadId, now: Time) {
         let Some(config) = self.config.admission_fair_sharing.clone() else { return };
         let Some((lq, Some(cq))) = self.wl(id).map(|w| (w.lq(), self.reserved_in(w))) else { return };
         if !self.cq(cq).rules.fair_admission {

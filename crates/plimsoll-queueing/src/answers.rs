@@ -49,6 +49,7 @@ impl Queueing {
 
     pub(super) fn written(&mut self, key: &WorkloadKey, write: u64, version: u64, now: Time) {
         let Some(id) = self.workloads.find(key) else { return };
+        let admitted = self.is_shown_admitted(id);
         let Some(wl) = self.wl_mut(id) else { return };
         let held_off = wl.failures.end();
         if wl.obj.write(write).is_none() {
@@ -67,6 +68,7 @@ impl Queueing {
         } else {
             self.dirty.workloads.insert(id);
         }
+        self.settle_admission(id, admitted, now);
         self.explain_soon(id, now);
     }
 

@@ -51,7 +51,9 @@ impl Queueing {
     fn workload_seen(&mut self, w: Workload, now: Time) {
         match self.workloads.find(&w.key) {
             Some(id) if self.wl(id).is_some_and(|old| old.obj.uid == w.uid) => {
+                let admitted = self.is_shown_admitted(id);
                 self.workload_changed(id, w, now);
+                self.settle_admission(id, admitted, now);
             }
             Some(_) => {
                 let key = w.key.clone();

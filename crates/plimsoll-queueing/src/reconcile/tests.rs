@@ -327,8 +327,8 @@ fn checks_that_were_not_reset_are_reset_after_the_stop() {
     assert!(states.into_iter().any(|c| c.state == CheckState::Pending), "{after:?}");
 }
 
-#[test]
-fn the_entry_penalty_of_a_reservation_that_is_not_written_goes() {
+/// A LocalQueue that is charged for a reservation whose write is on its way. `checked`: it is no admission yet.
+fn charged(checked: bool) -> (Queueing, crate::ids::LocalQueueId, Vec<crate::WorkloadUpdate>) {
     let rules = crate::AdmissionFairSharing {
         half_life: Duration::from_seconds(60),
         sampling: Duration::from_seconds(60),
@@ -337,8 +337,9 @@ fn the_entry_penalty_of_a_reservation_that_is_not_written_goes() {
     let mut q = world(Config { admission_fair_sharing: Some(rules), ..Config::default() }, StopPolicy::None);
     let mut cq = cluster_queue("c0", "", 9000, None, false);
     cq.admission_fair_sharing = true;
-    // So the reservation is no admission yet.
-    cq.admission_checks = vec![("check".into(), Vec::new())];
+    if checked {
+        cq.admission_checks = vec![("check".into(), Vec::new())];
+    }
     let check =
         crate::AdmissionCheck { name: "check".into(), active: true, ..crate::AdmissionCheck::default() };
     q.handle(Time::from_seconds(100), Event::AdmissionCheckUpsert(Box::new(check)));
@@ -350,6 +351,26 @@ fn the_entry_penalty_of_a_reservation_that_is_not_written_goes() {
     let reservation = updates(&mut q, 100);
     let lq = q.wl(q.workloads.find(&key).expect("the workload")).expect("the workload").lq();
     assert!(q.local_usage(lq) > 0.0, "{reservation:?}");
-    answered(&mut q, 100, &reservation, true);
-    assert!(q.local_usage(lq) == 0.0);
+    (q, lq, reservation)
+}
+
+#[test]
+fn the_entry_penalty_of_a_reservation_that_is_not_written_goes() {
+    for checked in [true, false] {
+        let (mut q, lq, reservation) = charged(checked);
+        answered(&mut q, 100, &reservation, true);
+        assert!(q.local_usage(lq) == 0.0, "checked: {checked}");
+    }
+}
+
+#[test]
+fn the_entry_penalty_is_consumed_when_the_admission_was_written() {
+    for checked in [true, false] {
+        let (mut q, lq, reservation) = charged(checked);
+        let usage = q.local_usage(lq);
+        let consumes = |q: &Queueing| q.lq(lq).consumed_resources.consumed.values().any(|n| *n > 0);
+        assert!(!consumes(&q));
+        answered(&mut q, 100, &reservation, false);
+        assert!(consumes(&q) != checked && (q.local_usage(lq) - usage).abs() < 1e-9);
+    }
 }
