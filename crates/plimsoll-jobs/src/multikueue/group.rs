@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plimsoll_api::json;
+use plimsoll_api::kueue::REPLACEMENT_FOR;
 use plimsoll_api::resource::{Resource, WORKLOADS};
 use plimsoll_state::{Duration, Time};
 use serde_json::Value;
@@ -181,9 +182,25 @@ impl<'a> Group<'a> {
         clusters_of_jobs::record(self.adapter.resource, local, cluster)
     }
 
-    /// Whether a connected cluster has a job of it.
+    /// Whether a connected cluster of the check has a job of it.
     pub fn has_remote_job(&self) -> bool {
-        self.remotes.values().chain(self.elsewhere.values()).any(|copy| !copy.jobs.is_empty())
+        self.remotes.values().any(|copy| !copy.jobs.is_empty())
+    }
+
+    /// Ends the job on clusters of which nothing is mirrored, because the check does not name them; `None`: it is on none.
+    pub fn end_elsewhere(&self) -> Option<Plan> {
+        let with_job = || self.elsewhere.iter().filter(|(_, copy)| !copy.jobs.is_empty());
+        with_job().next()?;
+        Some(Plan::apart(removals(with_job().map(|(cluster, copy)| (*cluster, copy)))))
+    }
+}
+
+/// Whether a slice has been replaced by the next one, or waits for the place of the one before.
+pub(super) fn is_between_slices(local: &Value) -> bool {
+    let finished = json::condition(local, "Finished").filter(|c| c["status"] == "True");
+    match finished {
+        Some(condition) => condition["reason"] == "WorkloadSliceReplaced",
+        None => !json::is_true(local, "QuotaReserved") && json::annotation(local, REPLACEMENT_FOR).is_some(),
     }
 }
 

@@ -363,6 +363,37 @@ fn a_worker_that_is_lost_has_its_time_to_come_back() {
     assert_eq!(check_of(&patches(&plan)).1, "Admitting remote no longer exists, Previously: \"Ready\"");
 }
 
+/// As in Kueue the workload is tried again at once. Its job ends on that cluster, of which nothing is mirrored any more.
+#[test]
+fn a_cluster_that_the_check_does_not_name_any_more_loses_the_job() {
+    let running = json!({"active": 2});
+    let there = [
+        ("other", worker(Some(copy(&[("Admitted", 1)])), Some(remote_job(&running)))),
+        ("one", worker(None, None)),
+    ];
+    let lost = [("other", Sight::Lost { since: NOW })];
+    let mut wl = workload("Ready", &["QuotaReserved", "Admitted"]);
+    wl["status"]["clusterName"] = json!("other");
+    for workers in [&there[..], &lost[..]] {
+        assert_eq!(
+            check_of(&patches(&planned(&manager(wl.clone()), workers, None))),
+            ("Retry".to_owned(), "Admitting remote no longer exists, Previously: \"Ready\"".to_owned())
+        );
+    }
+    let mut manager = manager(workload("Retry", &["QuotaReserved", "Evicted"]));
+    let mut ours = job();
+    ours["metadata"]["resourceVersion"] = json!("8");
+    ours["status"] = running;
+    manager.put(Kind::Job, ours);
+    let plan = planned(&manager, &there, None);
+    let mut want = vec!["other: delete Job".to_owned()];
+    want.extend(removed("other"));
+    assert_eq!((remote(&plan), patches(&plan)), (want, Vec::new()));
+    for workers in [&[("other", worker(None, None))][..], &lost[..]] {
+        assert_eq!(patches(&planned(&manager, workers, None)), [("Job", json!({"active": null}))]);
+    }
+}
+
 #[test]
 fn evictions_go_both_ways() {
     let mut wl = workload("Ready", &["QuotaReserved", "Admitted"]);

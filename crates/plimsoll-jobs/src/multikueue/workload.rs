@@ -11,7 +11,7 @@ use plimsoll_state::{Duration, Time};
 use serde_json::{Value, json};
 
 use super::dispatch::{lacking_message, nominate};
-use super::group::{Group, READY, Together, removals};
+use super::group::{Group, READY, Together, is_between_slices, removals};
 use super::nomination::Nomination;
 use super::{Copy, Memory, ORIGIN, Plan, Question, Sight, Step, WorkloadKey, adapter, config, preemption};
 use crate::plan::{self, Write, patch_status};
@@ -115,7 +115,7 @@ fn of_group(mut group: Group<'_>, clusters: &[String], memory: &Memory) -> Plan 
     let mut apart = if group.has("Evicted") { BTreeMap::new() } else { out_of_sync(&mut group) };
     let mut plan = match group.first_with("Admitted").map(|(cluster, ..)| cluster) {
         Some(cluster) => admitted(&group, cluster),
-        None if group.state() == READY => without_worker(&group),
+        None if group.state() == READY => without_worker(&group, clusters),
         None => gated(&group, clusters, memory),
     };
     // What is removed comes before what is created in its place, which waits for the next look.
@@ -124,14 +124,6 @@ fn of_group(mut group: Group<'_>, clusters: &[String], memory: &Memory) -> Plan 
     }
     plan.apart = apart;
     plan
-}
-
-fn is_between_slices(local: &Value) -> bool {
-    let finished = json::condition(local, "Finished").filter(|c| c["status"] == "True");
-    match finished {
-        Some(condition) => condition["reason"] == "WorkloadSliceReplaced",
-        None => !json::is_true(local, "QuotaReserved") && json::annotation(local, REPLACEMENT_FOR).is_some(),
-    }
 }
 
 /// A worker's copy has finished: so does the workload, with the job's status.
@@ -181,6 +173,9 @@ fn evicted(group: &Group<'_>) -> Option<Plan> {
 fn forgotten(group: &Group<'_>) -> Option<Plan> {
     if !group.has("Evicted") || group.has_remote_job() {
         return None;
+    }
+    if let Some(plan) = group.end_elsewhere() {
+        return Some(plan);
     }
     let left = group.lost.values().map(|since| group.time_left(*since)).max().unwrap_or(Duration::ZERO);
     if left > Duration::ZERO {
@@ -261,14 +256,15 @@ fn with_priority(local: &Value, remote: &Value) -> Option<Write> {
     same_spec(local, &new).then(|| plan::patch(WORKLOADS, remote, &new)).flatten()
 }
 
-/// A check that is ready without an admitted copy: its worker is lost, or the copy is.
-fn without_worker(group: &Group<'_>) -> Plan {
+/// A check that is ready without an admitted copy: its worker is lost, or the copy is. A cluster that the check does not name any
+/// more is none of its workers, connected or not.
+fn without_worker(group: &Group<'_>, clusters: &[String]) -> Plan {
     let cluster = group.cluster();
     if cluster.is_empty() {
         let message = "Admission check is Ready but no admitting cluster is recorded; this is unexpected, please report it";
         return retry(group, message, false);
     }
-    if group.remotes.contains_key(cluster) {
+    if group.remotes.contains_key(cluster) || !clusters.iter().any(|name| name == cluster) {
         return retry(group, "Admitting remote no longer exists", false);
     }
     let left = group.time_left(group.lost.get(cluster).copied().unwrap_or(group.env.now));
