@@ -23,7 +23,8 @@ pub(crate) fn affected(objects: &ObjectStore, kind: Kind, object: &Value) -> Vec
 
 /// The condition `Active` of a check.
 pub(crate) fn plan(name: &str, env: Env<'_>) -> Plan {
-    let Some(check) = config::check(env.objects, name).filter(|c| !json::deleting(c)) else {
+    // Also of a terminating one: ClusterQueues hold it by its finalizer, and use it as long as it is there.
+    let Some(check) = config::check(env.objects, name) else {
         return Plan::new();
     };
     let (active, reason, message) = match config::clusters(env.objects, &check) {

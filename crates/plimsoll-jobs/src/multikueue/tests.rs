@@ -590,6 +590,18 @@ fn jobs_that_multikueue_can_not_run_are_rejected() {
 }
 
 #[test]
+fn a_check_that_is_deleted_says_whether_it_works_while_queues_hold_it() {
+    let mut manager = manager(workload("Pending", &[]));
+    let mut check = Value::clone(&manager.objects.get(Kind::AdmissionCheck, "", "mk").expect("the check"));
+    check["metadata"]["deletionTimestamp"] = json!(NOW_TEXT);
+    check["metadata"]["resourceVersion"] = json!("2");
+    manager.put(Kind::AdmissionCheck, check);
+    let writes = plan_check("mk", manager.env(NOW));
+    let [Write::Patch { body, .. }] = &writes[..] else { panic!("{writes:?}") };
+    assert_eq!(body["status"]["conditions"][0]["reason"], "NoUsableClusters");
+}
+
+#[test]
 fn managed_by_is_a_default_of_queues_that_dispatch() {
     let mut manager = manager(workload("Pending", &[]));
     manager.put(
