@@ -149,8 +149,13 @@ impl Adapter {
         if by == CONTROLLER {
             return Ok(());
         }
-        let dot = if self.external { "." } else { "" };
-        Err(format!("Expecting {dot}spec.managedBy to be {CONTROLLER:?} not {by:?}"))
+        // Kueue names the path as each of its adapters does.
+        let path = match self.kind {
+            Kind::Custom(CustomKind::MPI_JOB) => "spec.runPolicy.managedBy",
+            _ if self.external => ".spec.managedBy",
+            _ => "spec.managedBy",
+        };
+        Err(format!("Expecting {path} to be {CONTROLLER:?} not {by:?}"))
     }
 
     /// Whether a job has several workloads, which one worker has to run together (Kueue `MultiKueueMultiWorkloadAdapter`).

@@ -590,6 +590,23 @@ fn jobs_that_multikueue_can_not_run_are_rejected() {
 }
 
 #[test]
+fn the_field_of_another_manager_is_named_as_in_kueue() {
+    use super::adapter::of_workload;
+    let manager = manager(workload("Pending", &[]));
+    let problem = |version: &str, kind: &str| {
+        let mut wl = workload("Pending", &[]);
+        let owner = &mut wl["metadata"]["ownerReferences"][0];
+        (owner["apiVersion"], owner["kind"]) = (json!(version), json!(kind));
+        let adapter = of_workload(&wl, &manager.config, &manager.objects).expect("an adapter").0;
+        adapter.may_dispatch(&json!({})).expect_err("not dispatched")
+    };
+    let not = "to be \"kueue.x-k8s.io/multikueue\" not \"\"";
+    let of_mpi = problem("kubeflow.org/v2beta1", "MPIJob");
+    assert_eq!(of_mpi, format!("Expecting spec.runPolicy.managedBy {not}"));
+    assert_eq!(problem("kubeflow.org/v1", "PyTorchJob"), format!("Expecting spec.managedBy {not}"));
+}
+
+#[test]
 fn a_check_that_is_deleted_says_whether_it_works_while_queues_hold_it() {
     let mut manager = manager(workload("Pending", &[]));
     let mut check = Value::clone(&manager.objects.get(Kind::AdmissionCheck, "", "mk").expect("the check"));
