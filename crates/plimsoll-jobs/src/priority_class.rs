@@ -8,7 +8,7 @@ use plimsoll_api::json;
 use plimsoll_api::resource::WORKLOADS;
 use serde_json::{Value, json};
 
-use crate::generic_job::{GenericJob, events};
+use crate::generic_job::GenericJob;
 use crate::plan::{Plan, Write, event, patch};
 use crate::store::{Kind, ObjectStore};
 use crate::{Env, names, workload};
@@ -68,9 +68,8 @@ pub(crate) fn update(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Result<P
 
 /// Writes while the class that a job names is not known: a warning, and another look later.
 pub(crate) fn missing(job: &dyn GenericJob, message: &str) -> Plan {
-    let mut plan = events(job, true, "WorkloadPriorityClassNotFound", message);
-    plan.push(Write::RequeueAfter(RETRY));
-    plan
+    let warning = event(job.resource(), job.object(), true, "WorkloadPriorityClassNotFound", message);
+    vec![warning, Write::RequeueAfter(RETRY)]
 }
 
 #[cfg(test)]

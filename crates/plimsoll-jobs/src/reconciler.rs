@@ -42,7 +42,7 @@ pub(crate) fn of_job(job: &dyn GenericJob, env: Env<'_>) -> Result<Plan, Plan> {
     if config.manages(object) { Ok(reconcile(job, env)) } else { Err(Plan::new()) }
 }
 
-/// The writes for this job. Empty when job and workload agree.
+/// The writes for this job. Empty when job and workload agree, but for what admission checks say meanwhile.
 pub fn reconcile(job: &dyn GenericJob, env: Env<'_>) -> Plan {
     let wl = match one_workload(job, env) {
         Step::Continue(wl) => wl,
@@ -59,7 +59,7 @@ pub fn reconcile(job: &dyn GenericJob, env: Env<'_>) -> Plan {
         let mut plan = job.finalize();
         if let Some(write) = remove_finalizer(WORKLOADS, &wl, names::IN_USE) {
             plan.push(write);
-            plan.extend(declared_finished(job, &wl));
+            plan.push(declared_finished(job, &wl));
         }
         return plan;
     }
@@ -105,7 +105,12 @@ pub fn reconcile(job: &dyn GenericJob, env: Env<'_>) -> Plan {
     }
     let admitted = json::is_true(&wl, "Admitted");
     if job.is_suspended() {
-        return if admitted { start(job, &wl, env) } else { update_queue_name(job, &wl) };
+        if admitted {
+            return start(job, &wl, env);
+        }
+        let mut plan = admission_check_update(job, &wl);
+        plan.extend(update_queue_name(job, &wl));
+        return plan;
     }
     // Pods of an elastic job are gated one by one.
     if !admitted && !env.is_elastic(job.object()) {
@@ -114,9 +119,9 @@ pub fn reconcile(job: &dyn GenericJob, env: Env<'_>) -> Plan {
     Plan::new()
 }
 
-fn declared_finished(job: &dyn GenericJob, wl: &Value) -> Plan {
+fn declared_finished(job: &dyn GenericJob, wl: &Value) -> Write {
     let text = format!("Workload '{}/{}' is declared finished", json::namespace(wl), json::name(wl));
-    events(job, false, "FinishedWorkload", &text)
+    event(job.resource(), job.object(), false, "FinishedWorkload", &text)
 }
 
 fn stop(job: &dyn GenericJob, wl: Option<&Value>, reason: &str, message: &str, env: Env<'_>) -> Plan {
@@ -365,6 +370,23 @@ fn start(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Plan {
     }
 }
 
+/// Events with what pending checks of a workload that has quota say (Kueue `recordAdmissionCheckUpdate`). As there each reconcile
+/// records them, and the recorder makes a series of repeats.
+fn admission_check_update(job: &dyn GenericJob, wl: &Value) -> Plan {
+    if !json::is_true(wl, "QuotaReserved") {
+        return Plan::new();
+    }
+    let said = |check: &Value| {
+        let (name, message) = (json::text(check, &["name"]), json::text(check, &["message"]));
+        (check["state"] == "Pending" && !message.is_empty()).then(|| format!("{name}: {message}"))
+    };
+    let said: Vec<String> = json::list(wl, &["status", "admissionChecks"]).iter().filter_map(said).collect();
+    if said.is_empty() {
+        return Plan::new();
+    }
+    events(job, false, "UpdatedAdmissionCheck", &said.join("; "))
+}
+
 /// Moves a waiting workload to the queue that its job names now.
 fn update_queue_name(job: &dyn GenericJob, wl: &Value) -> Plan {
     let queue = job.queue_name();
@@ -402,7 +424,7 @@ fn create(job: &dyn GenericJob, env: Env<'_>) -> Plan {
     }
     let text = format!("Created Workload: {}/{}", json::namespace(&wl), json::name(&wl));
     plan.push(Write::Create(WORKLOADS, wl));
-    plan.extend(events(job, false, "CreatedWorkload", &text));
+    plan.push(event(job.resource(), job.object(), false, "CreatedWorkload", &text));
     plan
 }
 

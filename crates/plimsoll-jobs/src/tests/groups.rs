@@ -231,3 +231,33 @@ fn a_group_that_goes_makes_no_workload() {
     }
     assert_eq!(short(&run(&cache, &key())), [""; 0]);
 }
+
+/// Kueue's `recordAdmissionCheckUpdate` records on each member, all else on the first one.
+#[test]
+fn members_are_told_what_pending_checks_say() {
+    let mut cache = cache();
+    for name in ["a", "b"] {
+        cache.put(Kind::Pod, member(name, &json!({})));
+    }
+    let writes = run(&cache, &key());
+    assert_eq!(short(&writes), ["create workloads g", "CreatedWorkload: Created Workload: ns/g"]);
+    let mut wl = body(&writes, 0).clone();
+    json::set(&mut wl, &["metadata", "resourceVersion"], json!("6"));
+    json::set(&mut wl, &["metadata", "uid"], json!("wl-uid"));
+    let check =
+        |name: &str, state: &str, message: &str| json!({"name": name, "state": state, "message": message});
+    let checks = [
+        check("x", "Pending", "ETA 5m"),
+        check("y", "Ready", "there"),
+        check("z", "Pending", ""),
+        check("w", "Pending", "asked"),
+    ];
+    json::set(&mut wl, &["status", "admissionChecks"], json!(checks));
+    cache.put(Kind::Workload, wl.clone());
+    assert_eq!(short(&run(&cache, &key())), [""; 0], "no quota is reserved");
+    condition(&mut wl, "QuotaReserved", "QuotaReserved", "m");
+    json::set(&mut wl, &["metadata", "resourceVersion"], json!("7"));
+    cache.put(Kind::Workload, wl);
+    let text = "UpdatedAdmissionCheck: x: ETA 5m; w: asked";
+    assert_eq!(short(&run(&cache, &key())), [text, text]);
+}
