@@ -131,7 +131,7 @@ impl Queueing {
             return Vec::new();
         }
         let (Some(a), Some(c)) = (&s.admission, s.condition(cond::QUOTA_RESERVED)) else { return Vec::new() };
-        let waited = now.since(c.transition).seconds();
+        let waited = now.since(c.transition).rounded_seconds();
         let queue = &a.cluster_queue;
         event_of(
             false,

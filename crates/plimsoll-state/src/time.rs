@@ -59,6 +59,13 @@ impl Duration {
         self.0.div_euclid(SECOND)
     }
 
+    /// Seconds as Go's `%.0f` prints them: to the nearest whole number, halves to the even one.
+    pub const fn rounded_seconds(self) -> i64 {
+        let (seconds, rest) = (self.0.div_euclid(SECOND), self.0.rem_euclid(SECOND));
+        let up = rest > SECOND / 2 || rest == SECOND / 2 && seconds % 2 != 0;
+        if up { seconds + 1 } else { seconds }
+    }
+
     /// A span as Go writes it (`time.ParseDuration`): `1h30m`, `500ms`, `0`; `None`: it is no span.
     pub fn parse(text: &str) -> Option<Self> {
         if text == "0" {
@@ -147,6 +154,13 @@ mod tests {
         ];
         for (nanos, want) in cases {
             assert_eq!(Duration(nanos).go_text(), want);
+        }
+    }
+
+    #[test]
+    fn seconds_are_rounded_as_go_does() {
+        for (millis, want) in [(0, 0), (499, 0), (500, 0), (501, 1), (1_500, 2), (2_500, 2), (-700, -1)] {
+            assert_eq!(Duration::from_millis(millis).rounded_seconds(), want, "{millis}");
         }
     }
 

@@ -135,7 +135,7 @@ impl Queueing {
         let queued = wl.obj.status.condition(cond::REQUEUED).map_or(wl.obj.creation, |c| c.transition);
         let mut text = format!(
             "Quota reserved in ClusterQueue {name}, wait time since queued was {}s",
-            now.since(queued).seconds()
+            now.since(queued).rounded_seconds()
         );
         let tried = a.considered(&self.ids);
         if !tried.is_empty() {
