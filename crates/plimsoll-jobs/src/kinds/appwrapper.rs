@@ -34,6 +34,7 @@ pub(crate) const APP_WRAPPER: JobKind = JobKind {
     skip: |_| false,
     on_hold: None,
     keeps_queue_name: false,
+    takes_prebuilt: true,
     validate: |_, _, _| true,
     elastic: None,
 };

@@ -31,6 +31,7 @@ pub(crate) const JOB_SET: JobKind = JobKind {
     skip: |_| false,
     on_hold: None,
     keeps_queue_name: false,
+    takes_prebuilt: true,
     validate: |_, _, _| true,
     elastic: None,
 };

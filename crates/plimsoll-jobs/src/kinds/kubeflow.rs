@@ -67,6 +67,7 @@ const fn kind(
         skip: |_| false,
         on_hold: None,
         keeps_queue_name: false,
+        takes_prebuilt: true,
         validate: |_, _, _| true,
         elastic: None,
     }

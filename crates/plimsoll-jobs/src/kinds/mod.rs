@@ -63,6 +63,8 @@ pub(crate) struct JobKind {
     pub on_hold: Option<fn(&Value) -> bool>,
     /// Whether updates of a job are validated only if it is or was queued (Kueue `ShouldValidateRayOrSparkJobOnUpdate`).
     pub keeps_queue_name: bool,
+    /// Whether a job may name a workload that its user created (Kueue `supportedPrebuiltWlJobGVKs`).
+    pub takes_prebuilt: bool,
     /// Rules of this kind for queued jobs, which are elastic or not; whether those of all jobs apply, too.
     pub validate: fn(&Value, bool, &mut ErrorList) -> bool,
     /// How its jobs grow and shrink while they run; `None`: they do not.

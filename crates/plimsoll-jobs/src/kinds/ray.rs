@@ -44,6 +44,7 @@ pub(crate) const RAY_CLUSTER: JobKind = JobKind {
     skip: |_| false,
     on_hold: None,
     keeps_queue_name: true,
+    takes_prebuilt: true,
     validate: |cluster, elastic, errors| {
         if elastic {
             validate_elastic(cluster, errors);

@@ -29,6 +29,7 @@ pub(crate) const SPARK_APPLICATION: JobKind = JobKind {
     skip: |_| false,
     on_hold: None,
     keeps_queue_name: true,
+    takes_prebuilt: false,
     validate,
     elastic: None,
 };

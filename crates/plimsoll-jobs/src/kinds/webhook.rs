@@ -12,7 +12,7 @@ use crate::webhook::pod_sets::{self, PodSetAt};
 use crate::webhook::review::{
     Operation, Review, Validation, default_queue, has_default_queue, owner_is_managed,
 };
-use crate::webhook::validation::{self, ErrorList, annotation_path};
+use crate::webhook::validation::{self, ErrorList, annotation_path, identifier_path};
 use crate::{Env, elastic, names};
 
 fn of_review(review: &Review<'_>) -> Option<&'static JobKind> {
@@ -74,7 +74,13 @@ pub(super) fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Valida
         return Validation::of(errors);
     }
     let unsupported = (elastic && table.elastic.is_none()).then_some(table.kind.preferred());
-    whole(review, job, unsupported, env.objects.identifiers(), &mut errors);
+    let identifiers = env.objects.identifiers();
+    whole(review, job, unsupported, identifiers, &mut errors);
+    if !table.takes_prebuilt && !identifiers.prebuilt_of(job).is_empty() {
+        let Resource { api_version, kind, .. } = table.kind.preferred();
+        let path = identifier_path(job, names::PREBUILT, identifiers);
+        errors.forbidden(&path, &format!("Is not supported for \"{api_version}, Kind={kind}\""));
+    }
     elastic::validate_strategy(job, env, &mut errors);
     topology(job, &(table.templates)(job), table.groups, &mut errors);
     Validation::of(errors)

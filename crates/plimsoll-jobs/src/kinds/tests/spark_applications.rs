@@ -117,4 +117,8 @@ fn refusals_of_applications_have_kueues_words() {
         slices.starts_with("spec.executor.annotations[kueue.x-k8s.io/podset-slice-size]: Forbidden"),
         "{slices}"
     );
+    let prebuilt = refused(&["metadata", "annotations", names::PREBUILT], json!("w"));
+    let want = "metadata.annotations[kueue.x-k8s.io/prebuilt-workload-name]: Forbidden: Is not supported for \
+                \"sparkoperator.k8s.io/v1beta2, Kind=SparkApplication\"";
+    assert_eq!(prebuilt, want);
 }
