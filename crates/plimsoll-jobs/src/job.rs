@@ -330,7 +330,7 @@ fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Validation {
     if let Some(old) = old {
         let default = has_default_queue(review, env.objects);
         let suspended = (is_suspended(old), is_suspended(job));
-        validation::on_update(old, job, suspended, default, identifiers, &mut errors);
+        validation::on_update(old, job, suspended, default, env, &mut errors);
         let (was, is) = (env.is_elastic(old), env.is_elastic(job));
         errors.immutable(&annotation_path(names::ELASTIC), is, was);
         running(old, job, &mut errors);

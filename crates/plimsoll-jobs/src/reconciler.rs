@@ -191,7 +191,8 @@ fn prebuilt_workload(job: &dyn GenericJob, name: &str, env: Env<'_>) -> Step {
     let dispatched = json::label_opt(&wl, names::ORIGIN).is_some();
     // Those of pods are compared by their podsets alone.
     let limited = job.resource() == PODS
-        || json::int(&wl, &["spec", "maximumExecutionTimeSeconds"]) == maximum_time(object);
+        || json::int(&wl, &["spec", "maximumExecutionTimeSeconds"])
+            == workload::maximum_time(object).map(i64::from);
     let matches = limited && found.matching.is_some_and(|m| json::uid(&m) == json::uid(&wl));
     // Members of a group that a manager of MultiKueue has replaced go. (Kueue leaves all of a prebuilt workload.)
     if matches && dispatched && !found.plan.is_empty() {
@@ -256,7 +257,7 @@ fn sync(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
     }
     let mut new = wl.clone();
     if job.is_suspended() && !json::is_true(wl, "Admitted") {
-        match maximum_time(job.object()) {
+        match workload::maximum_time(job.object()) {
             Some(seconds) => json::set(&mut new, &["spec", "maximumExecutionTimeSeconds"], json!(seconds)),
             None => {
                 json::remove(&mut new, &["spec", "maximumExecutionTimeSeconds"]);
@@ -264,11 +265,6 @@ fn sync(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
         }
     }
     patch(WORKLOADS, wl, &new).map(|p| vec![p])
-}
-
-/// For how many seconds a job may run, by its label.
-fn maximum_time(job: &Value) -> Option<i64> {
-    json::label_opt(job, names::MAX_EXEC_TIME).and_then(|s| s.parse().ok())
 }
 
 /// Copies the admission gates of the job to its workload (Kueue `UpdateAdmissionGatedBy`), which is admitted when the last one

@@ -154,6 +154,22 @@ fn priority_comes_from_the_class_the_template_or_the_default() {
     assert_eq!(wl["spec"]["priorityClassRef"]["kind"], "WorkloadPriorityClass");
 }
 
+/// Kueue reads a number of 32 bits (`MaximumExecutionTimeSecondsForObject`).
+#[test]
+fn a_maximum_time_of_more_than_32_bits_bounds_nothing() {
+    let cases = [("2147483647", json!(2_147_483_647)), ("2147483648", Value::Null), ("0", Value::Null)];
+    for (text, want) in cases {
+        let mut cache = cache();
+        let mut job = job();
+        json::set(&mut job, &["metadata", "labels", names::MAX_EXEC_TIME], json!(text));
+        cache.put(Kind::Job, job);
+        let wl = made(&cache);
+        assert_eq!(wl["spec"]["maximumExecutionTimeSeconds"], want, "{text}");
+        cache.put(Kind::Workload, wl);
+        assert!(run(&cache, &key()).is_empty(), "{text}");
+    }
+}
+
 #[test]
 fn admission_starts_the_job_with_what_was_assigned() {
     let mut cache = cache();

@@ -53,10 +53,16 @@ pub fn without_owner(job: &Value, queue_name: &str, pod_sets: &[Value], env: Env
     if !copied.is_empty() {
         json::set(&mut wl, &["metadata", "annotations"], Value::Object(copied));
     }
-    if let Some(seconds) = json::label_opt(job, names::MAX_EXEC_TIME).and_then(|s| s.parse::<i64>().ok()) {
+    if let Some(seconds) = maximum_time(job) {
         json::set(&mut wl, &["spec", "maximumExecutionTimeSeconds"], json!(seconds));
     }
     wl
+}
+
+/// For how many seconds a job may run, by its label (Kueue `MaximumExecutionTimeSecondsForObject`): a number of 32 bits. The
+/// webhook takes greater ones as well, and they bound nothing.
+pub(crate) fn maximum_time(job: &Value) -> Option<i32> {
+    json::label_opt(job, names::MAX_EXEC_TIME)?.parse::<i32>().ok().filter(|seconds| *seconds > 0)
 }
 
 /// An owner reference to `object`.

@@ -100,7 +100,7 @@ pub(super) fn change(
     errors: &mut ErrorList,
 ) {
     let default = has_default_queue(review, env.objects);
-    validation::on_update(old, job, suspended, default, env.objects.identifiers(), errors);
+    validation::on_update(old, job, suspended, default, env, errors);
     errors.immutable(&annotation_path(names::ELASTIC), env.is_elastic(job), env.is_elastic(old));
 }
 

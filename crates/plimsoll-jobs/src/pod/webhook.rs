@@ -87,7 +87,7 @@ pub(super) fn validate(review: &Review<'_>, pod: &Value, env: Env<'_>) -> Valida
     if let Some(old) = review.old.filter(|_| review.operation == Operation::Update) {
         let default = has_default_queue(review, env.objects);
         let suspended = (suspended(old), suspended(pod));
-        validation::on_update(old, pod, suspended, default, identifiers, &mut errors);
+        validation::on_update(old, pod, suspended, default, env, &mut errors);
         change(old, pod, identifiers, &mut errors);
     }
     let mut warnings = Vec::new();

@@ -227,6 +227,21 @@ fn a_reservation_freezes_the_podsets() {
 }
 
 #[test]
+fn queue_names_stay_where_there_is_a_default_queue() {
+    let cache = cache();
+    let go = |suspend: bool| {
+        let old = queued(&json!({"spec|suspend": suspend}));
+        let new = json!({"metadata": {"namespace": "with", "name": "x"}, "spec": {"suspend": suspend}});
+        let outcome = validate(&review("batch", "jobs", "with", Some(&old)), &new, cache.env(NOW));
+        outcome.err().map(|denied| denied.message)
+    };
+    let at = "metadata.labels[kueue.x-k8s.io/queue-name]: Invalid value: \"\"";
+    let empty = format!("{at}: queue-name must not be empty in namespace with default queue");
+    assert_eq!(go(false), Some(format!("[{at}: field is immutable, {empty}]")));
+    assert_eq!(go(true), Some(empty));
+}
+
+#[test]
 fn run_windows_are_read_strictly() {
     let go = |spec: Value| {
         let object = json!({"metadata": {"name": "w"}, "spec": spec});
@@ -295,6 +310,8 @@ fn elastic_jobs_are_gated_and_refused_in_kueues_words() {
     assert_eq!(go(&cache, "pods", None, &pod), Some(text));
     let off = Fixture::with_config(Config { elastic_jobs: false, ..Default::default() });
     assert_eq!(go(&off, "jobs", Some(&running), &plain), None);
+    let frozen = "metadata.annotations[kueue.x-k8s.io/prebuilt-workload-name]: Invalid value: \"w\": field is immutable";
+    assert_eq!(go(&off, "jobs", Some(&running), &prebuilt).as_deref(), Some(frozen));
     assert_eq!(go(&off, "pods", None, &pod), None);
 }
 

@@ -6,8 +6,8 @@ use plimsoll_api::windows::RUN_WINDOW;
 use plimsoll_api::{content, json};
 use serde_json::Value;
 
-use crate::names;
 use crate::pod_view::Identifiers;
+use crate::{Env, names};
 
 /// Detail of a negative amount.
 pub(crate) const NEGATIVE: &str = "must be greater than or equal to 0";
@@ -256,27 +256,27 @@ pub(crate) fn on_update(
     new: &Value,
     suspended: (bool, bool),
     default_queue: bool,
-    identifiers: Identifiers,
+    env: Env<'_>,
     errors: &mut ErrorList,
 ) {
     let (was, is) = suspended;
-    let label = |o: &Value, key: &str| json::label(o, key).to_owned();
+    let identifiers = env.objects.identifiers();
     let path = label_path(names::QUEUE);
-    let (before, after) = (label(old, names::QUEUE), label(new, names::QUEUE));
+    let (before, after) = (json::label(old, names::QUEUE), json::label(new, names::QUEUE));
     if !is {
         errors.immutable(&path, after, before);
-    } else if default_queue && after.is_empty() && !before.is_empty() {
-        errors.invalid(&path, "", "queue-name must not be empty in a namespace with default queue");
     }
-    let prebuilt = |o: &Value| identifiers.prebuilt_of(o).to_owned();
-    if !is && json::annotation(old, names::ELASTIC) != Some("true") {
+    if default_queue && after.is_empty() && !before.is_empty() {
+        errors.invalid(&path, "", "queue-name must not be empty in namespace with default queue");
+    }
+    if !is && !env.is_elastic(old) {
         let path = identifier_path(new, names::PREBUILT, identifiers);
-        errors.immutable(&path, prebuilt(new), prebuilt(old));
+        errors.immutable(&path, identifiers.prebuilt_of(new), identifiers.prebuilt_of(old));
     }
     priority_class(is, old, new, errors);
     if !was || !is {
         let key = names::MAX_EXEC_TIME;
-        errors.immutable(&label_path(key), label(new, key), label(old, key));
+        errors.immutable(&label_path(key), json::label(new, key), json::label(old, key));
     }
 }
 
