@@ -360,8 +360,10 @@ fn topology_request(template: &Value) -> Option<Value> {
         out.insert("podSetGroupName".into(), json!(group));
     }
     let size = get("podset-slice-size").and_then(|s| s.parse::<i32>().ok());
-    if let Some(constraints) = get("podset-slice-required-topology-constraints").and_then(slice_constraints) {
-        out.insert("podsetSliceRequiredTopologyConstraints".into(), constraints);
+    let layers = get("podset-slice-required-topology-constraints").and_then(|text| slice_layers(text).ok());
+    if let Some(layers) = layers.filter(|layers| (1..=MOST_SLICE_LAYERS).contains(&layers.len())) {
+        let layer = |of: &SliceLayer| json!({"topology": of.topology, "size": of.size});
+        out.insert("podsetSliceRequiredTopologyConstraints".into(), layers.iter().map(layer).collect());
     } else if let (Some(level), Some(size)) = (get("podset-slice-required-topology"), size) {
         out.insert("podSetSliceRequiredTopology".into(), json!(level));
         out.insert("podSetSliceSize".into(), json!(size));
@@ -378,16 +380,41 @@ pub(crate) fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Layers of slices, the largest first: one to three (Kueue KEP-5439).
-fn slice_constraints(text: &str) -> Option<Value> {
-    let given: Value = serde_json::from_str(text).ok()?;
-    let layers = given.as_array().filter(|layers| (1..=3).contains(&layers.len()))?;
-    let layer = |of: &Value| {
-        let (topology, size) =
-            (of["topology"].as_str().unwrap_or_default(), of["size"].as_i64().unwrap_or(0));
-        json!({"topology": topology, "size": size})
+/// Most layers of slices.
+pub(crate) const MOST_SLICE_LAYERS: usize = 3;
+
+/// A layer of slices (Kueue KEP-5439).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SliceLayer {
+    /// Label of nodes.
+    pub topology: String,
+    /// Number of pods in a slice.
+    pub size: i32,
+}
+
+/// The layers of slices in an annotation, the largest first, however many there are. As for Go, what is null or missing is
+/// empty.
+///
+/// # Errors
+/// What is wrong with the JSON.
+pub(crate) fn slice_layers(text: &str) -> Result<Vec<SliceLayer>, String> {
+    let given: Option<Vec<Option<Map<String, Value>>>> =
+        serde_json::from_str(text).map_err(|e| e.to_string())?;
+    given.unwrap_or_default().into_iter().map(Option::unwrap_or_default).map(slice_layer).collect()
+}
+
+fn slice_layer(mut of: Map<String, Value>) -> Result<SliceLayer, String> {
+    let topology = match of.remove("topology").unwrap_or_default() {
+        Value::Null => String::new(),
+        Value::String(topology) => topology,
+        other => return Err(format!("topology must be a text, not {other}")),
     };
-    Some(layers.iter().map(layer).collect())
+    let size = match of.remove("size").unwrap_or_default() {
+        Value::Null => Some(0),
+        other => other.as_i64().and_then(|size| i32::try_from(size).ok()),
+    };
+    let size = size.ok_or("size must be a whole number of 32 bits")?;
+    Ok(SliceLayer { topology, size })
 }
 
 /// Leaves each environment variable once, at its first place with its last value: a Workload has one of each name (Kueue

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::topology::{self, GROUP, PREFERRED, REQUIRED, SLICE_LAYERS, SLICE_SIZE};
 use super::validation::ErrorList;
+use crate::podset;
 
 /// A podset of a job.
 #[derive(Clone, Copy, Debug)]
@@ -29,10 +30,10 @@ impl PodSetAt<'_> {
 pub(crate) fn topology(pod_sets: &[PodSetAt<'_>], groups: bool, errors: &mut ErrorList) {
     for at in pod_sets {
         topology::topology(at.template, at.metadata, errors);
-        let layers =
-            json::annotation(at.template, SLICE_LAYERS).and_then(|text| serde_json::from_str(text).ok());
-        let layers: Value = layers.unwrap_or_default();
-        if let Some(size) = layers[0]["size"].as_i64().filter(|size| *size > at.count) {
+        let layers = json::annotation(at.template, SLICE_LAYERS);
+        let layers = layers.and_then(|text| podset::slice_layers(text).ok()).unwrap_or_default();
+        let largest = layers.first().map(|layer| layer.size);
+        if let Some(size) = largest.filter(|size| i64::from(*size) > at.count) {
             let detail = format!("must not be greater than pod set count {}", at.count);
             errors.invalid(&format!("{}[{SLICE_LAYERS}]", at.annotations()), size, &detail);
         }

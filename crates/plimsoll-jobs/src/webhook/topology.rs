@@ -1,7 +1,7 @@
 //! Rules for the topology annotations of one template (Kueue `tas_validation.go`).
 
 use plimsoll_api::json;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::validation::ErrorList;
 use crate::podset;
@@ -73,24 +73,14 @@ pub(crate) fn topology(object: &Value, at: &str, errors: &mut ErrorList) {
     }
 }
 
-struct Layer {
-    topology: String,
-    size: i64,
-}
-
 /// Layers of slices: one to three, each of a label and a size that divides the one above it (Kueue
 /// `validateSliceRequiredTopologyConstraintsAnnotation`).
 fn slice_layers(text: &str, path: &str, errors: &mut ErrorList) {
-    let given: Vec<Map<String, Value>> = match serde_json::from_str(text) {
-        Ok(given) => given,
+    let layers = match podset::slice_layers(text) {
+        Ok(layers) => layers,
         Err(e) => return errors.invalid(path, text, &format!("must be a valid JSON array: {e}")),
     };
-    let layer = |of: &Map<String, Value>| {
-        let text = of.get("topology").and_then(Value::as_str).unwrap_or_default().to_owned();
-        Layer { topology: text, size: of.get("size").and_then(Value::as_i64).unwrap_or(0) }
-    };
-    let layers: Vec<Layer> = given.iter().map(layer).collect();
-    if layers.is_empty() || layers.len() > 3 {
+    if layers.is_empty() || layers.len() > podset::MOST_SLICE_LAYERS {
         return errors.invalid(path, text, "topology constraints must contain between 1 and 3 entries");
     }
     for (i, layer) in layers.iter().enumerate() {
@@ -117,7 +107,7 @@ fn slice_layers(text: &str, path: &str, errors: &mut ErrorList) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Map, json};
 
     use super::*;
 
@@ -161,7 +151,16 @@ mod tests {
             (layers(&[layer("block", 8), layer("rack", 4), layer("host", 2)]), vec![]),
             (layers(&[]), vec![count]),
             (layers(&[layer("a", 1), layer("b", 1), layer("c", 1), layer("d", 1)]), vec![count]),
+            (json!({LAYERS: "null"}), vec![count]),
             (json!({LAYERS: "{"}), vec!["must be a valid JSON array"]),
+            (
+                json!({LAYERS: r#"[{"topology": "rack", "size": "2"}]"#}),
+                vec!["must be a valid JSON array: size"],
+            ),
+            (
+                json!({LAYERS: r#"[{"topology": "rack", "size": 2147483648}]"#}),
+                vec!["must be a valid JSON array: size"],
+            ),
             (
                 layers(&[layer("block", 8), layer("rack", 3)]),
                 vec!["[1].size: Invalid value: 3: must evenly divide the parent layer size 8"],
