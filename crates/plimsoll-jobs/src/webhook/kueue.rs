@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use plimsoll_api::json;
+use plimsoll_api::{content, json};
 use serde_json::{Value, json};
 
 use super::review::{Review, Validation};
@@ -99,15 +99,15 @@ fn cluster_queue(object: &Value, old: Option<&Value>, config: &Config) -> ErrorL
     let mut errors = ErrorList::default();
     let in_cohort = !json::text(object, &["spec", "cohortName"]).is_empty();
     resource_groups(object, in_cohort, true, &mut errors);
-    totals(object, &mut errors);
     selector(&object["spec"]["namespaceSelector"], "spec.namespaceSelector", &mut errors);
     fair_sharing(object, &mut errors);
-    // With the gate on, what was wrong before is refused like anything else.
-    let legacy = old.filter(|_| !config.webhook_gates.rejects_invalid_on_flavors);
-    on_flavors(object, legacy, &mut errors);
+    totals(object, &mut errors);
     if config.concurrent_admission {
         concurrent_admission(object, &mut errors);
     }
+    // With the gate on, what was wrong before is refused like anything else.
+    let legacy = old.filter(|_| !config.webhook_gates.rejects_invalid_on_flavors);
+    on_flavors(object, legacy, &mut errors);
     if let Some(old) = old {
         let policy = |o: &Value| o["spec"]["concurrentAdmissionPolicy"].clone();
         errors.immutable("spec.concurrentAdmissionPolicy", policy(object), policy(old));
@@ -261,22 +261,17 @@ fn resource_groups(object: &Value, limits: bool, lending_bound: bool, errors: &m
         for (j, flavor) in json::list(group, &["flavors"]).iter().enumerate() {
             let at = format!("{at}.flavors[{j}]");
             let name = json::text(flavor, &["name"]);
-            if !flavors.insert(name) {
-                errors.duplicate(&format!("{at}.name"), name);
-            }
-            let rows = json::list(flavor, &["resources"]);
-            if rows.len() != covered.len() {
-                let detail = "must have the same number of resources as the coveredResources";
-                errors.invalid(&format!("{at}.resources"), flavor["resources"].clone(), detail);
-                continue;
-            }
-            for (k, (row, wanted)) in rows.iter().zip(covered).enumerate() {
+            // The schema has it that there are as many as covered resources.
+            for (k, (row, wanted)) in json::list(flavor, &["resources"]).iter().zip(covered).enumerate() {
                 let at = format!("{at}.resources[{k}]");
                 if row["name"] != *wanted {
                     let detail = "must match the name in coveredResources";
                     errors.invalid(&format!("{at}.name"), row["name"].clone(), detail);
                 }
                 quota(row, &at, limits, lending_bound, errors);
+            }
+            if !flavors.insert(name) {
+                errors.duplicate(&format!("{at}.name"), name);
             }
         }
     }
@@ -309,11 +304,24 @@ fn flavor(object: &Value) -> ErrorList {
         let (key, effect) = (json::text(taint, &["key"]), json::text(taint, &["effect"]));
         let at = format!("spec.nodeTaints[{i}]");
         errors.label_key(&format!("{at}.key"), key);
-        errors.label_value(&format!("{at}.value"), json::text(taint, &["value"]));
+        let value = json::text(taint, &["value"]);
+        let faults = content::label_value(value);
+        if !faults.is_empty() {
+            errors.invalid(&format!("{at}.value"), value, &faults.join(";"));
+        }
         if !seen.insert((key, effect)) {
-            errors.duplicate(&at, &format!("{key}:{effect}"));
+            let detail = "taints must be unique by key and effect pair";
+            errors.duplicate_object(&at, &shown_taint(taint), detail);
         }
     }
     tolerations(&object["spec"], "spec.tolerations", &mut errors);
     errors
+}
+
+/// A taint as Go encodes it.
+fn shown_taint(taint: &Value) -> String {
+    let shown = |key: &&str| matches!(*key, "key" | "effect") || !json::text(taint, &[*key]).is_empty();
+    let field = |key: &str| format!("{key:?}:{}", Value::from(json::text(taint, &[key])));
+    let keys = ["key", "value", "effect", "timeAdded"].into_iter().filter(shown);
+    format!("{{{}}}", keys.map(field).collect::<Vec<_>>().join(","))
 }

@@ -52,6 +52,11 @@ impl ErrorList {
         self.0.push(format!("{path}: Duplicate value: {}", Value::from(value)));
     }
 
+    /// `Duplicate value` of an object, which is shown as this JSON.
+    pub fn duplicate_object(&mut self, path: &str, shown: &str, detail: &str) {
+        self.0.push(format!("{path}: Duplicate value: {shown}: {detail}"));
+    }
+
     /// `Not found`.
     pub fn not_found(&mut self, path: &str, value: &str) {
         self.0.push(format!("{path}: Not found: {}", Value::from(value)));

@@ -15,10 +15,10 @@ pub(super) fn validate(object: &Value, old: Option<&Value>, config: &Config) -> 
     let shrinks = config.partial_preemption
         && json::annotation(object, plimsoll_api::kueue::PARTIAL_PREEMPTION) == Some("true");
     let scales = elastic && (config.partial_scale_up || shrinks);
-    least_counts(podsets, old, (elastic, scales, shrinks), &mut errors);
     for (i, podset) in podsets.iter().enumerate() {
         pod_set(podset, &format!("spec.podSets[{i}]"), &mut errors);
     }
+    least_counts(podsets, old, (elastic, scales, shrinks), &mut errors);
     if reserved(object) {
         admission(object, old, &mut errors);
     }

@@ -68,6 +68,13 @@ fn queues_cohorts_and_flavors_have_valid_names_and_weights() {
         assert!(go("resourceflavors", None, &object(bad.clone())).is_some(), "{bad}");
     }
     assert_eq!(go("resourceflavors", None, &object(json!({"tolerations": [{"operator": "Exists"}]}))), None);
+    let taint = |value: &str| json!({"effect": "NoSchedule", "key": "k", "value": value});
+    let twice = object(json!({"nodeTaints": [taint("v"), taint("w")]}));
+    let want = "spec.nodeTaints[1]: Duplicate value: {\"key\":\"k\",\"value\":\"w\",\"effect\":\"NoSchedule\"}: taints must \
+                be unique by key and effect pair";
+    assert_eq!(go("resourceflavors", None, &twice).as_deref(), Some(want));
+    let long = go("resourceflavors", None, &object(json!({"nodeTaints": [taint(&"@".repeat(64))]})));
+    assert!(long.is_some_and(|e| e.contains(": must be no more than 63 bytes;a valid label must be")));
 }
 
 #[test]
