@@ -11,16 +11,16 @@ use plimsoll_state::time::Time;
 pub(crate) enum Observation {
     /// Quota was reserved after this many seconds.
     Reserved(f64),
-    /// Admitted: seconds since it was queued, and since the reservation.
-    Admitted(f64, f64),
+    /// Admitted: seconds since it was queued, and since the reservation, unless it has no checks to wait for.
+    Admitted(f64, Option<f64>),
     /// Evicted: reason, cause, whether for the first time, seconds since its pods were ready.
     Evicted(String, String, bool, Option<f64>),
     /// Preempted by a workload of this ClusterQueue for this reason.
     Preempted(String, String),
     /// The reservation went this many seconds after the eviction for this reason.
     Released(String, f64),
-    /// Another slice of its job took its place.
-    Replaced,
+    /// Another slice of its job took its place; it was admitted for this many seconds.
+    Replaced(Option<f64>),
 }
 
 fn seconds(from: Time, to: Time) -> f64 {
@@ -29,7 +29,15 @@ fn seconds(from: Time, to: Time) -> f64 {
 
 /// When it was last queued.
 fn queued_at(wl: &Workload) -> Time {
-    wl.status.condition(cond::REQUEUED).filter(|c| c.status).map_or(wl.creation, |c| c.transition)
+    wl.status.condition(cond::REQUEUED).map_or(wl.creation, |c| c.transition)
+}
+
+/// For how many seconds a finished workload was admitted, all its admissions together (Kueue `TotalExecutionTime`).
+fn execution_time(status: &WorkloadStatus) -> Option<f64> {
+    let admitted = status.condition(cond::ADMITTED).filter(|c| c.status)?;
+    let finished = status.condition(cond::FINISHED).filter(|c| c.status)?;
+    let past = f64::from(status.past_execution_seconds.unwrap_or(0));
+    Some((past + seconds(admitted.transition, finished.transition)).max(0.0))
 }
 
 /// The eviction after which a workload lost its quota in this change.
@@ -53,10 +61,15 @@ pub(crate) fn observations_of(
     }
     if became(cond::ADMITTED) {
         let reserved = new.condition(cond::QUOTA_RESERVED).map_or(now, |c| c.transition);
-        let since = if old.is_true(cond::QUOTA_RESERVED) { seconds(reserved, now) } else { 0.0 };
+        let since = if old.is_true(cond::QUOTA_RESERVED) {
+            Some(seconds(reserved, now))
+        } else {
+            (!new.admission_checks.is_empty()).then_some(0.0)
+        };
         out.push(Observation::Admitted(seconds(queued_at(wl), now), since));
     }
-    for e in &new.evictions {
+    // One that has no quota loses none: it is counted in its status alone (Kueue `Evict`).
+    for e in new.evictions.iter().filter(|_| old.admission.is_some()) {
         // The cause names the preemptor and is replaced by the next one: neither a part of the key nor of a metric.
         let ruled = e.reason == CONFIGURED;
         let before = old.evictions.iter().find(|o| o.reason == e.reason && (ruled || o.cause == e.cause));
@@ -73,7 +86,7 @@ pub(crate) fn observations_of(
         out.push(Observation::Preempted(by, c.reason.clone()));
     }
     if became(cond::FINISHED) && new.was_replaced() {
-        out.push(Observation::Replaced);
+        out.push(Observation::Replaced(execution_time(new)));
     }
     if let Some(c) = released(old, new) {
         out.push(Observation::Released(c.reason.clone(), seconds(c.transition, now)));
@@ -118,9 +131,11 @@ impl Metrics {
                     self.observe("kueue_admission_wait_time_seconds", &[cq, class], *wait);
                     let name = "kueue_local_queue_admission_wait_time_seconds";
                     self.observe_for(name, &[lq, ns, class], &p.custom, *wait);
-                    self.observe("kueue_admission_checks_wait_time_seconds", &[cq, class], *checks);
-                    let name = "kueue_local_queue_admission_checks_wait_time_seconds";
-                    self.observe(name, &[lq, ns, class], *checks);
+                    if let Some(checks) = checks {
+                        self.observe("kueue_admission_checks_wait_time_seconds", &[cq, class], *checks);
+                        let name = "kueue_local_queue_admission_checks_wait_time_seconds";
+                        self.observe(name, &[lq, ns, class], *checks);
+                    }
                     for c in &p.cohorts {
                         self.count("kueue_cohort_subtree_admitted_workloads_total", &[c, class], 1);
                     }
@@ -142,15 +157,26 @@ impl Metrics {
                 Observation::Preempted(by, reason) => {
                     self.count("kueue_preempted_workloads_total", &[by, reason], 1);
                 }
-                Observation::Replaced => {
+                Observation::Replaced(ran) => {
                     self.count("kueue_replaced_workload_slices_total", &[cq], 1);
-                    self.count("kueue_finished_workloads_total", &[cq, class], 1);
-                    self.count("kueue_local_queue_finished_workloads_total", &[lq, ns, class], 1);
+                    self.finished(*ran, p);
                 }
                 Observation::Released(reason, wait) => {
                     self.observe("kueue_workload_eviction_latency_seconds", &[cq, reason], *wait);
                 }
             }
+        }
+    }
+
+    /// Counts a finished workload, which was admitted for `ran` seconds.
+    fn finished(&mut self, ran: Option<f64>, p: &Place) {
+        let (cq, class) = (p.cluster_queue.as_str(), p.class.as_str());
+        let (ns, lq) = (p.local_queue.0.as_str(), p.local_queue.1.as_str());
+        self.count("kueue_finished_workloads_total", &[cq, class], 1);
+        self.count("kueue_local_queue_finished_workloads_total", &[lq, ns, class], 1);
+        if let Some(ran) = ran {
+            self.observe("kueue_execution_time_seconds", &[cq, class], ran);
+            self.observe("kueue_local_queue_execution_time_seconds", &[lq, ns, class], ran);
         }
     }
 }
@@ -162,7 +188,8 @@ pub(crate) fn seen(metrics: &mut Metrics, old: &WorkloadStatus, wl: &Workload, p
     let (ns, lq) = (p.local_queue.0.as_str(), p.local_queue.1.as_str());
     let became = |kind: &str| new.condition(kind).filter(|c| c.status && !old.is_true(kind));
     let admitted = new.condition(cond::ADMITTED).filter(|c| c.status);
-    if let Some(c) = became(cond::PODS_READY) {
+    // Not when they have recovered.
+    if let Some(c) = became(cond::PODS_READY).filter(|c| c.reason == "Started") {
         let wait = seconds(queued_at(wl), c.transition);
         metrics.observe("kueue_ready_wait_time_seconds", &[cq, class], wait);
         metrics.observe("kueue_local_queue_ready_wait_time_seconds", &[lq, ns, class], wait);
@@ -181,13 +208,7 @@ pub(crate) fn seen(metrics: &mut Metrics, old: &WorkloadStatus, wl: &Workload, p
         );
         metrics.observe("kueue_workload_eviction_latency_seconds", &[cq, &released.reason], wait);
     }
-    if let Some(c) = became(cond::FINISHED) {
-        metrics.count("kueue_finished_workloads_total", &[cq, class], 1);
-        metrics.count("kueue_local_queue_finished_workloads_total", &[lq, ns, class], 1);
-        if let Some(a) = admitted {
-            let ran = seconds(a.transition, c.transition);
-            metrics.observe("kueue_execution_time_seconds", &[cq, class], ran);
-            metrics.observe("kueue_local_queue_execution_time_seconds", &[lq, ns, class], ran);
-        }
+    if became(cond::FINISHED).is_some() {
+        metrics.finished(execution_time(new), p);
     }
 }

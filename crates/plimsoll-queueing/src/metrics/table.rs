@@ -56,8 +56,8 @@ pub(super) const ROWS: &[Row] = &[
     row("kueue_local_queue_ready_wait_time_seconds", Histogram, LQ_CLASS, "From creation or requeueing to ready pods"),
     row("kueue_admitted_until_ready_wait_time_seconds", Histogram, CQ_CLASS, "From admission to ready pods"),
     row("kueue_local_queue_admitted_until_ready_wait_time_seconds", Histogram, LQ_CLASS, "From admission to ready pods"),
-    row("kueue_execution_time_seconds", Histogram, CQ_CLASS, "From the last admission to the end"),
-    row("kueue_local_queue_execution_time_seconds", Histogram, LQ_CLASS, "From the last admission to the end"),
+    row("kueue_execution_time_seconds", Histogram, CQ_CLASS, "How long finished workloads were admitted, all admissions together"),
+    row("kueue_local_queue_execution_time_seconds", Histogram, LQ_CLASS, "How long finished workloads were admitted, all admissions together"),
     row("kueue_pods_ready_to_evicted_time_seconds", Histogram, &["cluster_queue", "reason", "underlying_cause"], "From ready pods to eviction"),
     row("kueue_workload_eviction_latency_seconds", Histogram, &["cluster_queue", "reason"], "From eviction to the release of quota"),
     row("kueue_evicted_workloads_total", Counter, &["cluster_queue", "reason", "underlying_cause", "priority_class"], "Evictions"),
@@ -104,8 +104,12 @@ pub(super) const BOUNDS: [f64; 16] = [
     40960.0,
 ];
 
-/// Upper bounds of a histogram's buckets: all for execution times and waits of a ClusterQueue, else up to 10240.
+/// Upper bounds of a histogram's buckets: all for execution times, and for waits in a ClusterQueue, else up to 10240.
 pub(super) fn bounds(name: &str) -> &'static [f64] {
-    let long = ["kueue_execution_time_seconds", "kueue_admission_wait_time_seconds"];
+    let long = [
+        "kueue_execution_time_seconds",
+        "kueue_local_queue_execution_time_seconds",
+        "kueue_admission_wait_time_seconds",
+    ];
     if long.contains(&name) { &BOUNDS } else { &BOUNDS[..14] }
 }

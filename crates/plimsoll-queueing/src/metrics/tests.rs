@@ -1,7 +1,8 @@
 //! Counters follow confirmed writes; gauges follow the state.
 
+use super::observations::Place;
 use super::*;
-use crate::model::Workload;
+use crate::model::{EvictionCount, Workload, WorkloadStatus};
 use crate::testing::outside::{cluster_queue, workload};
 use crate::{
     Action, Cohort, Condition, Config, CustomLabel, Event, FairSharing, LabelSource, LocalQueue,
@@ -14,7 +15,9 @@ use plimsoll_state::time::Time;
 fn buckets_are_kueues() {
     let all = table::bounds("kueue_ready_wait_time_seconds");
     assert_eq!((all.len(), all.first(), all.last()), (14, Some(&1.0), Some(&10240.0)));
-    assert_eq!(table::bounds("kueue_execution_time_seconds").last(), Some(&40960.0));
+    for name in ["kueue_execution_time_seconds", "kueue_local_queue_execution_time_seconds"] {
+        assert_eq!(table::bounds(name).last(), Some(&40960.0), "{name}");
+    }
 }
 
 #[test]
@@ -111,6 +114,7 @@ fn confirmed_writes_count_once() {
     assert_eq!(number(&q, "kueue_quota_reserved_workloads_total", "c0"), Some(2.0));
     assert_eq!(number(&q, "kueue_cohort_subtree_admitted_workloads_total", "pool"), Some(2.0));
     assert_eq!(number(&q, "kueue_admission_wait_time_seconds", "c0"), Some(2.0));
+    assert_eq!(number(&q, "kueue_admission_checks_wait_time_seconds", "c0"), None, "there are no checks");
     assert_eq!(number(&q, "kueue_pending_workloads", "inadmissible"), Some(1.0));
     assert_eq!(number(&q, "kueue_cluster_queue_resource_reservation", "c0"), Some(2.0));
     assert_eq!(number(&q, "kueue_cluster_queue_resource_pending", "c0"), Some(9.0));
@@ -122,6 +126,42 @@ fn confirmed_writes_count_once() {
     assert_eq!(number(&q, "kueue_finished_workloads_total", "c0"), Some(1.0));
     assert_eq!(number(&q, "kueue_execution_time_seconds", "c0"), Some(1.0));
     assert_eq!(number(&q, "kueue_finished_workloads", "c0"), Some(1.0));
+}
+
+/// Kueue's `TotalExecutionTime`, and pods that are ready after the first start only.
+#[test]
+fn all_admissions_of_a_workload_are_timed_together() {
+    let at = |kind: &str, reason: &str, seconds: i64| Condition {
+        kind: kind.into(),
+        status: true,
+        reason: reason.into(),
+        transition: Time::from_seconds(seconds),
+        ..Default::default()
+    };
+    let mut wl = workload(1, 0, 0, 1000);
+    wl.status.past_execution_seconds = Some(30);
+    wl.status.conditions = vec![
+        at(cond::ADMITTED, "Admitted", 10),
+        at(cond::PODS_READY, "Recovered", 15),
+        at(cond::FINISHED, "Succeeded", 20),
+    ];
+    let mut metrics = Metrics::default();
+    seen(&mut metrics, &WorkloadStatus::default(), &wl, &Place::default());
+    let samples = |name| metrics.samples(table::find(name).unwrap());
+    let ran = samples("kueue_execution_time_seconds");
+    assert!(matches!(&ran[0].value, MetricValue::Histogram { sum, .. } if *sum == 40.0), "{ran:?}");
+    assert!(samples("kueue_ready_wait_time_seconds").is_empty());
+}
+
+#[test]
+fn evictions_of_workloads_without_quota_are_not_counted() {
+    let mut wl = workload(1, 0, 0, 1000);
+    wl.status.evictions = vec![EvictionCount { reason: "Deactivated".into(), cause: "".into(), count: 1 }];
+    let mut old = WorkloadStatus::default();
+    assert!(observations_of(&old, &wl, None, now()).is_empty());
+    old.admission = Some(Box::default());
+    let counted = Observation::Evicted("Deactivated".into(), "".into(), true, None);
+    assert_eq!(observations_of(&old, &wl, None, now()), [counted]);
 }
 
 fn now() -> Time {
