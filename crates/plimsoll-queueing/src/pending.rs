@@ -118,12 +118,16 @@ impl Pending {
         }
     }
 
-    /// How many scheduling hashes have workloads in turn, and how many inadmissible ones.
-    pub(crate) fn scheduling_hashes(&self) -> (usize, usize) {
+    /// How many scheduling hashes have workloads in turn, and how many inadmissible ones. Those of a queue that is not `active` are
+    /// all inadmissible.
+    pub(crate) fn scheduling_hashes(&self, active: bool) -> (usize, usize) {
         let count = |has: &dyn Fn(&Bucket) -> bool| {
             let mut last = None;
             self.buckets.iter().filter(|(k, b)| has(b) && last.replace(k.0) != Some(k.0)).count()
         };
+        if !active {
+            return (0, count(&|b| !b.active.is_empty() || !b.inadmissible.is_empty()));
+        }
         (count(&|b| !b.active.is_empty()), count(&|b| !b.inadmissible.is_empty()))
     }
 

@@ -131,6 +131,7 @@ impl Queueing {
         }
         self.cq_mut(id).reported = None;
         self.metrics.forget(&[("cluster_queue", name)]);
+        self.metrics.forget(&[("preempting_cluster_queue", name)]);
         self.metrics.custom.forget(LabelSource::ClusterQueue, name);
         self.rebuild_soon();
         for lq in self.cq(id).locals.clone() {

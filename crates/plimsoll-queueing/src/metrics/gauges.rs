@@ -62,6 +62,13 @@ impl Gauges<'_> {
             .map(|c| (c, self.0.cq(c).name.as_str()))
     }
 
+    /// ClusterQueues that have a LocalQueue.
+    fn used_queues(&self) -> impl Iterator<Item = Vec<String>> {
+        let exists = |lq: &LocalQueueId| self.0.lq(*lq).spec.is_some();
+        let used = self.queues().filter(move |(id, _)| self.0.cq(*id).locals.iter().any(exists));
+        used.map(|(_, cq)| vec![cq.to_owned()])
+    }
+
     fn locals(&self) -> impl Iterator<Item = (LocalQueueId, Vec<String>)> {
         self.0
             .local_queues
@@ -72,11 +79,8 @@ impl Gauges<'_> {
 
     fn queue_gauge(&self, name: &str) -> Samples {
         match name {
-            "unadmitted_workloads" => self.unadmitted(|w| {
-                let cq = self.0.lq(w.0).cq?;
-                Some(vec![self.0.cq(cq).name.clone()])
-            }),
-            "finished_workloads" => self.finished(|w| {
+            "unadmitted_workloads" => self.unadmitted(|lq| Some(vec![self.queue_of(lq)?.to_owned()])),
+            "finished_workloads" => self.finished(self.used_queues(), |w| {
                 let a = w.status.admission.as_ref().map(|a| a.cluster_queue.clone());
                 let lq = self.0.local_queues.find(&(w.key.namespace.clone(), w.queue.clone()));
                 let cq = lq.and_then(|l| self.0.lq(l).cq).map(|c| self.0.cq(c).name.clone());
@@ -110,8 +114,8 @@ impl Gauges<'_> {
                 let active = if queue.is_active() { queue.pending.in_turn() } else { 0 };
                 by_status(active, queue.pending.len() - active)
             }
-            "pending_scheduling_hashes" => {
-                let (active, inadmissible) = queue.pending.scheduling_hashes();
+            "pending_scheduling_hashes" if self.0.config.gates.equivalence_hashing => {
+                let (active, inadmissible) = queue.pending.scheduling_hashes(queue.is_active());
                 by_status(active, inadmissible)
             }
             "admission_cycle_preemption_skips" => one(f64::from(queue.skips)),
@@ -148,30 +152,33 @@ impl Gauges<'_> {
     fn quota_gauge(&self, name: &str, id: ClusterQueueId, cq: &str) -> Samples {
         let Some(node) = self.0.cq(id).node else { return Vec::new() };
         let cohort = self.0.above(Some(node)).0;
-        let value = |fr: FlavorResource| {
+        let value = |resource: &str, fr: FlavorResource| {
             let quota = self.0.tree.quota(node, fr);
-            match name {
-                "cluster_queue_nominal_quota" => Some(quota.nominal),
-                "cluster_queue_borrowing_limit" => quota.borrowing,
-                "cluster_queue_lending_limit" => quota.lending,
-                "cluster_queue_resource_reservation" => Some(self.0.tree.usage(node, fr)),
+            // One that is not set bounds nothing.
+            let limit = |limit: Option<Amount>| limit.map_or(f64::INFINITY, |l| unit(resource, l));
+            Some(match name {
+                "cluster_queue_nominal_quota" => unit(resource, quota.nominal),
+                "cluster_queue_borrowing_limit" => limit(quota.borrowing),
+                "cluster_queue_lending_limit" => limit(quota.lending),
+                "cluster_queue_resource_reservation" => unit(resource, self.0.tree.usage(node, fr)),
                 "cluster_queue_resource_usage" => {
-                    Some(self.0.cq(id).admitted_usage.get(&fr).copied().unwrap_or_default().amount())
+                    let used = self.0.cq(id).admitted_usage.get(&fr).copied();
+                    unit(resource, used.unwrap_or_default().amount())
                 }
-                _ => None,
-            }
+                _ => return None,
+            })
         };
         self.0
             .columns_of(id)
             .filter_map(|(f, r, fr)| {
-                let v = unit(r, value(fr)?);
-                Some((vec![cohort.clone(), cq.to_owned(), f.to_string(), r.to_string()], v))
+                Some((vec![cohort.clone(), cq.to_owned(), f.to_string(), r.to_string()], value(r, fr)?))
             })
             .collect()
     }
 
     fn asked_for(&self, id: ClusterQueueId, cq: &str) -> Samples {
-        let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
+        // Resources that nobody asks for have a sample, too.
+        let mut sums: BTreeMap<&str, i64> = self.0.columns_of(id).map(|(_, r, _)| (&**r, 0)).collect();
         for w in self.0.cq(id).pending.ids().filter_map(|w| self.0.wl(w)) {
             for &(res, v) in w.total_requests().iter().flat_map(|t| &t.requests) {
                 let sum = sums.entry(self.0.ids.resource_name(res)).or_insert(0);
@@ -187,17 +194,23 @@ impl Gauges<'_> {
             vec![l.name.clone(), l.namespace.clone()]
         };
         match name {
-            "local_queue_unadmitted_workloads" => self.unadmitted(|(l, _)| {
-                let cq = self.0.lq(l).cq.map_or(String::new(), |c| self.0.cq(c).name.clone());
+            "local_queue_unadmitted_workloads" => self.unadmitted(|l| {
+                let cq = self.queue_of(l)?.to_owned();
                 Some(of(l).into_iter().chain([cq]).collect())
             }),
-            "local_queue_finished_workloads" => self.finished(|w| {
+            "local_queue_finished_workloads" => self.finished(std::iter::empty(), |w| {
                 let key = (w.key.namespace.clone(), w.queue.clone());
-                self.0.local_queues.find(&key).map(of)
+                self.0.local_queues.find(&key).filter(|&l| self.0.lq(l).spec.is_some()).map(of)
             }),
             "local_queue_pending_workloads" => self.local_pending(),
             _ => self.locals().flat_map(|(id, labels)| self.one_local(name, id, &labels)).collect(),
         }
+    }
+
+    /// The ClusterQueue that a LocalQueue names; `None`: there is no such LocalQueue.
+    fn queue_of(&self, id: LocalQueueId) -> Option<&str> {
+        let lq = self.0.lq(id);
+        lq.spec.as_ref().and(lq.cq).map(|cq| self.0.cq(cq).name.as_str())
     }
 
     fn local_pending(&self) -> Samples {
@@ -358,28 +371,35 @@ impl Gauges<'_> {
     }
 
     /// Counts workloads without an admission by why.
-    fn unadmitted(&self, labels: impl Fn((LocalQueueId, WorkloadId)) -> Option<Vec<String>>) -> Samples {
+    fn unadmitted(&self, labels: impl Fn(LocalQueueId) -> Option<Vec<String>>) -> Samples {
         let mut sums: BTreeMap<Vec<String>, usize> = BTreeMap::new();
         // The parent counts for its variants (Kueue `unadmitted_workloads.go`, `getUnadmittedWorkloadStatus`).
-        for (id, wl) in self.0.workloads.iter().filter(|(_, w)| w.obj.variant_of.is_empty()) {
+        for wl in self.0.workloads.iter().map(|(_, w)| w).filter(|w| w.obj.variant_of.is_empty()) {
             let s = &wl.obj.status;
             let (reason, cause) = match Phase::of(s) {
                 Phase::Pending => {
                     let c = s.condition(cond::QUOTA_RESERVED).map_or("PendingEvaluation", |c| &c.reason);
                     ("NoReservation", c)
                 }
-                Phase::Reserved => (s.condition(cond::ADMITTED).map_or("", |c| c.reason.as_str()), ""),
+                Phase::Reserved => {
+                    (s.condition(cond::ADMITTED).map_or("NoReservation", |c| c.reason.as_str()), "")
+                }
                 Phase::Admitted | Phase::Finished => continue,
             };
-            let Some(mut key) = labels((wl.lq(), id)) else { continue };
+            let Some(mut key) = labels(wl.lq()) else { continue };
             key.extend([reason.to_owned(), cause.to_owned()]);
             *sums.entry(key).or_insert(0) += 1;
         }
         sums.into_iter().map(|(k, n)| (k, n as f64)).collect()
     }
 
-    fn finished(&self, labels: impl Fn(&Workload) -> Option<Vec<String>>) -> Samples {
-        let mut sums: BTreeMap<Vec<String>, usize> = BTreeMap::new();
+    /// Counts finished workloads. Those that `always` has are counted where they are 0, too.
+    fn finished(
+        &self,
+        always: impl Iterator<Item = Vec<String>>,
+        labels: impl Fn(&Workload) -> Option<Vec<String>>,
+    ) -> Samples {
+        let mut sums: BTreeMap<Vec<String>, usize> = always.map(|key| (key, 0)).collect();
         let finished =
             |w: &&WorkloadInfo| w.obj.variant_of.is_empty() && Phase::of(&w.obj.status) == Phase::Finished;
         for wl in self.0.workloads.iter().map(|(_, w)| w).filter(finished) {

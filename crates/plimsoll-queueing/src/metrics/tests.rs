@@ -5,8 +5,8 @@ use super::*;
 use crate::model::{EvictionCount, Workload, WorkloadStatus};
 use crate::testing::outside::{cluster_queue, workload};
 use crate::{
-    Action, Cohort, Condition, Config, CustomLabel, Event, FairSharing, LabelSource, LocalQueue,
-    LocalQueueMetrics, ResourceFlavor, cond,
+    Action, Cohort, Condition, Config, CustomLabel, Event, FairSharing, Gates, LabelSource, LocalQueue,
+    LocalQueueMetrics, ResourceFlavor, StopPolicy, cond,
 };
 use plimsoll_state::model::{LabelSelector, Operator, Requirement};
 use plimsoll_state::time::Time;
@@ -274,6 +274,35 @@ fn cohorts_count_all_reservations_below_them_until_they_are_gone() {
     q.handle(now(), Event::ClusterQueueUpsert(Box::new(changed)));
     settle(&mut q, vec![workload(3, 1, 0, 1000)]);
     assert_eq!((quota(&q), admitted(&q)), (Some(9.0), Some(3.0)));
+}
+
+/// As Kueue's, for which a limit that is not set is infinite.
+#[test]
+fn gauges_have_samples_where_there_is_nothing() {
+    let mut q = two_queues(Config::default());
+    let jobs = settle(&mut q, vec![workload(1, 0, 0, 90_000)]);
+    for (name, queue, want) in [
+        ("kueue_cluster_queue_borrowing_limit", "c0", f64::INFINITY),
+        ("kueue_cluster_queue_lending_limit", "c0", 1.0),
+        ("kueue_cluster_queue_lending_limit", "c1", f64::INFINITY),
+        ("kueue_cluster_queue_resource_pending", "c1", 0.0),
+        ("kueue_finished_workloads", "c1", 0.0),
+    ] {
+        assert_eq!(number(&q, name, queue), Some(want), "{name} {queue}");
+    }
+    let hashes = |q: &Queueing| lines(q, "kueue_pending_scheduling_hashes");
+    let sample = |status: &str, n: i32| format!("cluster_queue=c0,status={status} {n}");
+    assert_eq!(hashes(&q)[..2], [sample("active", 0), sample("inadmissible", 1)]);
+    let mut stopped = cluster_queue("c0", "pool", 3000, None, false);
+    stopped.stop_policy = StopPolicy::Hold;
+    q.handle(now(), Event::ClusterQueueUpsert(Box::new(stopped)));
+    let jobs = settle(&mut q, jobs);
+    assert_eq!(hashes(&q)[..2], [sample("active", 0), sample("inadmissible", 1)], "it is stopped");
+    q.handle(now(), Event::LocalQueueDelete("n".into(), "l0".into()));
+    settle(&mut q, jobs);
+    assert_eq!(number(&q, "kueue_unadmitted_workloads", "c0"), None, "nobody knows its ClusterQueue");
+    let gates = Gates { equivalence_hashing: false, ..Config::default().gates };
+    assert!(hashes(&two_queues(Config { gates, ..Config::default() })).is_empty());
 }
 
 #[test]
