@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_api::json;
-use plimsoll_jobs::names;
 use plimsoll_jobs::pod_view::workload_of;
+use plimsoll_jobs::{integrations, names};
 use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
 use plimsoll_state::Time;
 use serde_json::Value;
@@ -72,19 +72,19 @@ impl JobMetrics {
     pub fn workload_made(&self, wl: &Value, cache: &Cache) {
         let owners = json::list(wl, &["metadata", "ownerReferences"]);
         let Some(owner) = json::controller(wl).or_else(|| owners.first()) else { return };
-        let kind = match json::text(owner, &["kind"]) {
-            "Job" => Kind::Job,
-            "Pod" => Kind::Pod,
-            _ => return,
-        };
-        let Some(job) = cache.get(kind, json::namespace(wl), json::text(owner, &["name"])) else { return };
+        let (version, kind) = (json::text(owner, &["apiVersion"]), json::text(owner, &["kind"]));
+        let job = cache.objects(|objects| {
+            let built_in = integrations::of_kind(version, kind).and_then(|i| Kind::of(i.resource));
+            let kept = built_in.or_else(|| objects.declared_of_kind(version, kind).map(Kind::Custom))?;
+            objects.get(kept, json::namespace(wl), json::text(owner, &["name"]))
+        });
+        let Some(job) = job else { return };
         if json::int(&job, &["metadata", "generation"]).is_some_and(|g| g > 1) {
             return;
         }
         let (Some(from), Some(to)) = (made_at(&job), made_at(wl)) else { return };
-        let name = json::text(owner, &["kind"]).to_owned();
-        let value = seconds(from, to);
-        self.with(|s| s.made.entry(name).or_insert_with(|| Histogram::new(CREATION)).observe(value));
+        let (value, new) = (seconds(from, to), || Histogram::new(CREATION));
+        self.with(|s| s.made.entry(kind.to_owned()).or_insert_with(new).observe(value));
     }
 
     /// A pod was changed from `old` to `new`.
@@ -173,6 +173,7 @@ fn per_worker(name: &'static str, help: &'static str, counts: &PerWorker) -> Met
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_jobs::CustomKind;
     use serde_json::json;
 
     #[test]
@@ -184,15 +185,19 @@ mod tests {
         };
         cache.put(Kind::Job, job("j", 1));
         cache.put(Kind::Job, job("changed", 2));
-        let workload = |owner: &str| {
+        let owned = |version: &str, kind: &str, owner: &str| {
+            let owner = json!({"apiVersion": version, "kind": kind, "name": owner, "controller": true});
             json!({"metadata": {"namespace": "ns", "name": "w", "creationTimestamp": "2026-01-01T00:00:02Z",
-                "ownerReferences": [{"kind": "Job", "name": owner, "controller": true}]},
+                "ownerReferences": [owner]},
                 "status": {"admission": {"clusterQueue": "cq"}, "conditions": [
                     {"type": "Admitted", "status": "True", "lastTransitionTime": "2026-01-01T00:00:10Z"}]}})
         };
+        let workload = |owner: &str| owned("batch/v1", "Job", owner);
         for owner in ["j", "changed", "none"] {
             metrics.workload_made(&workload(owner), &cache);
         }
+        cache.put(Kind::Custom(CustomKind::JOB_SET), job("js", 1));
+        metrics.workload_made(&owned("jobset.x-k8s.io/v1alpha2", "JobSet", "js"), &cache);
         cache.put(Kind::Workload, workload("j"));
         let pod = |gates: &[&str]| {
             let gates: Vec<Value> = gates.iter().map(|g| json!({"name": g})).collect();
@@ -225,6 +230,7 @@ mod tests {
         for want in [
             "kueue_workload_creation_latency_seconds_count{job_kind=\"Job\",replica_role=\"leader\"} 1\n",
             "kueue_workload_creation_latency_seconds_sum{job_kind=\"Job\",replica_role=\"leader\"} 2\n",
+            "kueue_workload_creation_latency_seconds_sum{job_kind=\"JobSet\",replica_role=\"leader\"} 2\n",
             "kueue_pod_scheduling_gate_removal_seconds_sum{cluster_queue=\"cq\",is_group=\"false\",name=\"kueue.x-k8s.io/admission\",replica_role=\"leader\"} 3\n",
             "kueue_pod_scheduling_gate_removal_seconds_sum{cluster_queue=\"cq2\",is_group=\"false\",name=\"kueue.x-k8s.io/elastic-job\",replica_role=\"leader\"} 3\n",
         ] {
