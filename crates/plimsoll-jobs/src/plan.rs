@@ -10,6 +10,9 @@ use serde_json::Value;
 /// Reporting controller of Events of job integrations (Kueue's `KueueName-job-controller`).
 pub const REPORTING_CONTROLLER: &str = "kueue-job-controller";
 
+/// Reason of Events with what pending admission checks say.
+pub const UPDATED_ADMISSION_CHECK: &str = "UpdatedAdmissionCheck";
+
 /// An object to create for an admission check of a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckObject {

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 use crate::generic_job::{FoundWorkloads, GenericJob, NewWorkload, ReclaimablePod, Step, events};
 use crate::multikueue::runs_elsewhere;
-use crate::plan::{Plan, Write, delete, event, patch, patch_status, remove_finalizer};
+use crate::plan::{
+    Plan, UPDATED_ADMISSION_CHECK, Write, delete, event, patch, patch_status, remove_finalizer,
+};
 use crate::pod_view::Identifiers;
 use crate::podset::{self, Error};
 use crate::store::Kind;
@@ -380,7 +382,7 @@ fn admission_check_update(job: &dyn GenericJob, wl: &Value) -> Plan {
     if said.is_empty() {
         return Plan::new();
     }
-    events(job, false, "UpdatedAdmissionCheck", &said.join("; "))
+    events(job, false, UPDATED_ADMISSION_CHECK, &said.join("; "))
 }
 
 /// Moves a waiting workload to the queue that its job names now.

@@ -3,7 +3,7 @@
 
 use plimsoll_api::event::EventRecord;
 use plimsoll_api::json;
-use plimsoll_jobs::plan::REPORTING_CONTROLLER;
+use plimsoll_jobs::plan::{REPORTING_CONTROLLER, UPDATED_ADMISSION_CHECK};
 use plimsoll_queueing::{
     Action as QueueAction, Admission, Condition, LoanChange, RecordCause, WorkloadEvent, WorkloadKey,
     WorkloadUpdate, cond,
@@ -195,7 +195,7 @@ pub fn event(event: &EventRecord) {
             action = event.action, note = event.message, reportingController = event.reporting_controller, "Event occurred"
         );
     }
-    if event.reporting_controller == REPORTING_CONTROLLER && about.kind != "Workload" {
+    if is_job_reconciled(event) {
         info!(
             job = %format_args!("{}/{}", about.namespace, about.name), kind = about.kind, reason = event.reason,
             detail = event.message, "Job reconciled"
@@ -203,10 +203,34 @@ pub fn event(event: &EventRecord) {
     }
 }
 
+/// What admission checks say is recorded by each reconcile while a job waits for them.
+fn is_job_reconciled(event: &EventRecord) -> bool {
+    event.reporting_controller == REPORTING_CONTROLLER
+        && event.regarding.kind != "Workload"
+        && event.reason != UPDATED_ADMISSION_CHECK
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_api::event::ObjectReference;
     use serde_json::json;
+
+    #[test]
+    fn what_checks_say_is_not_logged_as_done() {
+        let event = |kind: &str, reason: &str| EventRecord {
+            regarding: ObjectReference { kind: kind.into(), ..ObjectReference::default() },
+            warning: false,
+            reason: reason.into(),
+            action: reason.into(),
+            message: String::new(),
+            reporting_controller: REPORTING_CONTROLLER,
+            reporting_instance: String::new(),
+        };
+        assert!(is_job_reconciled(&event("Job", "CreatedWorkload")));
+        assert!(!is_job_reconciled(&event("Job", UPDATED_ADMISSION_CHECK)));
+        assert!(!is_job_reconciled(&event("Workload", "OwnerReferencesAdded")));
+    }
 
     #[test]
     fn waits_count_from_the_last_time_in_the_queue() {
