@@ -3,6 +3,9 @@
 //! kube's own stack sets no deadline for a response, keeps idle connections for 90 s and retries 429, 503 and 504 for
 //! minutes. A network that drops packets without a reset would leave requests waiting for ever.
 
+mod kubeconfig;
+mod proxy;
+
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,14 +19,20 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, Uri};
 use http_body_util::{BodyDataStream, BodyExt as _, Full};
 use hyper::body::Incoming;
+use hyper_rustls::MaybeHttpsStream;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::proxy::matcher::Intercept;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::{Client, Config};
 use plimsoll_api::request::Error;
 use plimsoll_client::rest::{self, Answer, Api, Transport};
+use tokio::net::TcpStream;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
+
+pub use kubeconfig::{from_kubeconfig, infer};
 
 /// Time for the TCP and TLS handshakes.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -44,10 +53,6 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 /// # Errors
 /// When the configuration can't be used: certificates, credentials or a proxy that is not supported.
 pub fn client(config: Config) -> Result<Client, kube::Error> {
-    if config.proxy_url.is_some() {
-        // kube's stack names the missing support.
-        return Client::try_from(config);
-    }
     let http = service(&config)?;
     let whole = tower::service_fn(move |request: Request<Body>| {
         let http = http.clone();
@@ -65,12 +70,7 @@ pub fn client(config: Config) -> Result<Client, kube::Error> {
 /// # Errors
 /// As [`client`].
 pub fn api(config: Config, manager: &'static str) -> Result<Api, kube::Error> {
-    let transport: Arc<dyn Transport> = if config.proxy_url.is_some() {
-        Arc::new(Proxied(Client::try_from(config)?))
-    } else {
-        Arc::new(Remote(service(&config)?))
-    };
-    Ok(Api::new(transport, manager))
+    Ok(Api::new(Arc::new(Remote(service(&config)?)), manager))
 }
 
 /// Connections to an API server.
@@ -86,7 +86,14 @@ fn service(config: &Config) -> Result<Http, kube::Error> {
     tcp.set_keepalive_retries(Some(KEEPALIVE.2));
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
-    let connector = Within { inner: config.rustls_https_connector_with_connector(tcp)? };
+    let connector = match proxy::of(config).map_err(|why| kube::Error::Service(why.into()))? {
+        Some(proxy) => through(&proxy, config, tcp)?,
+        None => {
+            let plain = ServiceExt::<Uri>::map_response(tcp, MaybeHttpsStream::Http);
+            BoxCloneSyncService::new(ServiceExt::<Uri>::map_err(plain, BoxError::from))
+        }
+    };
+    let connector = Within { inner: config.rustls_https_connector_with_connector(connector)? };
     let http: hyper_util::client::legacy::Client<_, Full<Bytes>> =
         hyper_util::client::legacy::Builder::new(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
@@ -100,6 +107,73 @@ fn service(config: &Config) -> Result<Http, kube::Error> {
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from);
     Ok(BoxCloneSyncService::new(layers.service(http)))
+}
+
+/// A connection to a server, or through a proxy to which it may be one of TLS.
+type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+
+/// What makes connections, on which there is no TLS of the server yet.
+type Connector = BoxCloneSyncService<Uri, Stream, BoxError>;
+
+/// Has a proxy make the connections. To `http://` servers these are tunnels, too: such a server is seldom behind a proxy, and
+/// requests for net/http's way, with the whole URL, would need connections of their own.
+fn through(proxy: &Intercept, config: &Config, tcp: HttpConnector) -> Result<Connector, kube::Error> {
+    let url = proxy.uri().clone();
+    Ok(match url.scheme_str() {
+        Some("socks5" | "socks5h") => {
+            let mut socks = SocksV5::new(with_port(url.clone(), 1080), tcp);
+            if let Some((user, password)) = proxy.raw_auth() {
+                socks = socks.with_auth(user.to_owned(), password.to_owned());
+            }
+            tunnels(&url, ServiceExt::<Uri>::map_response(socks, MaybeHttpsStream::Http))
+        }
+        // Authorities and client certificate are those for the server (net/http's `Transport.dialConn`).
+        Some("https") => tunnels(&url, tunnel(proxy, config.rustls_https_connector_with_connector(tcp)?)),
+        _ => {
+            let http = tunnel(proxy, tcp);
+            tunnels(&url, ServiceExt::<Uri>::map_response(http, MaybeHttpsStream::Http))
+        }
+    })
+}
+
+fn tunnel<C>(proxy: &Intercept, inner: C) -> Tunnel<C> {
+    let tunnel = Tunnel::new(proxy.uri().clone(), inner);
+    match proxy.basic_auth() {
+        Some(credentials) => tunnel.with_auth(credentials.clone()),
+        None => tunnel,
+    }
+}
+
+/// Connections through the proxy at `url`, with errors that name it.
+fn tunnels<S>(url: &Uri, proxy: S) -> Connector
+where
+    S: Service<Uri, Response = Stream, Error: Into<BoxError>, Future: Send + 'static>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    let address: Arc<str> = url.to_string().into();
+    let named = move |error: S::Error| -> BoxError {
+        let error: BoxError = error.into();
+        format!("proxy {address}: {}", with_causes(&*error)).into()
+    };
+    // Both kinds of tunnels take 443 for the port of a server without one.
+    let port = |server: Uri| {
+        if server.scheme() == Some(&Scheme::HTTP) { with_port(server, 80) } else { server }
+    };
+    let asked = ServiceExt::<Uri>::map_request(proxy, port);
+    BoxCloneSyncService::new(ServiceExt::<Uri>::map_err(asked, named))
+}
+
+fn with_port(url: Uri, port: u16) -> Uri {
+    if url.port().is_some() {
+        return url;
+    }
+    let mut parts = url.into_parts();
+    parts.authority = parts.authority.and_then(|host| Authority::try_from(format!("{host}:{port}")).ok());
+    // One without a host says so when it is connected to.
+    Uri::from_parts(parts).unwrap_or_default()
 }
 
 /// Where the API server is: what comes before the path of each request (kube's `BaseUriLayer`, which parses it again for each).
@@ -161,23 +235,6 @@ impl Transport for Remote {
 fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |e| e.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
-/// kube's client as the transport of [`Api`]; only this crate and the binary know kube.
-struct Proxied(Client);
-
-impl Transport for Proxied {
-    fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, Result<Answer, Error>> {
-        let client = self.0.clone();
-        Box::pin(async move {
-            let answer = client.send(request.map(Body::from)).await;
-            answer.map(split).map_err(|e| Error::Transport(e.to_string()))
-        })
-    }
-
-    fn is_remote(&self) -> bool {
-        true
-    }
 }
 
 /// A connector with a deadline for the whole of connecting.

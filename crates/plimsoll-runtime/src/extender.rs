@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::OnceCell;
 
 use crate::api::{Api, NODES, PODS};
+use crate::connect;
 
 /// The extenders of a configuration, each with its connection.
 #[derive(Clone, Debug, Default)]
@@ -103,8 +104,8 @@ impl Remote {
 
     async fn connect(&self) -> Result<Client, String> {
         let file: Kubeconfig = serde_json::from_value(self.kubeconfig()).map_err(|e| e.to_string())?;
-        let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-        Client::try_from(config.map_err(|e| e.to_string())?).map_err(|e| e.to_string())
+        let config = connect::from_kubeconfig(file, &KubeConfigOptions::default()).await;
+        connect::client(config.map_err(|e| e.to_string())?).map_err(|e| e.to_string())
     }
 
     /// POST to a verb; anything but success is an error.

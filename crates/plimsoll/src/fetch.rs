@@ -38,7 +38,7 @@ async fn get(url: &str) -> anyhow::Result<Vec<u8>> {
         .authority(config.cluster_url.authority().context("the URL names no host")?.clone())
         .path_and_query("/")
         .build()?;
-    let client = kube::Client::try_from(config)?;
+    let client = plimsoll_runtime::connect::client(config)?;
     let path = url.parse::<http::Uri>()?;
     let path = path.path_and_query().map_or("/", |p| p.as_str());
     let request = http::Request::get(path).body(kube::client::Body::empty())?;

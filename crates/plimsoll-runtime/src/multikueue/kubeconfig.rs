@@ -7,6 +7,8 @@ use std::path::{Component, Path, PathBuf};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
+use crate::connect;
+
 /// The directory of kubeconfigs that are files (`defaultKubeConfigPathPrefix`).
 const DIRECTORY: &str = "/etc/multikueue/kubeconfigs";
 const NOT_ALLOWED: &str = "kubeconfig path is not under the allowed prefix";
@@ -67,7 +69,7 @@ pub async fn settings(bytes: &[u8]) -> Result<kube::Config, String> {
     users(&file)?;
     clusters(&file)?;
     let options = KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(file, &options).await;
+    let config = connect::from_kubeconfig(file, &options).await;
     let config = config.map_err(|e| format!("invalid configuration: {e}"))?;
     let host = config.cluster_url.host().unwrap_or_default();
     if is_hostname(host) { Ok(config) } else { Err("untrusted server endpoint".to_owned()) }

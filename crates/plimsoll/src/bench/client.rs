@@ -13,6 +13,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use kube::client::ConfigExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use plimsoll_runtime::connect;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 
@@ -39,8 +40,7 @@ impl Target {
     /// The current context of a kubeconfig: client certificates and static tokens.
     pub async fn new(kubeconfig: Kubeconfig) -> anyhow::Result<Self> {
         let options = KubeConfigOptions::default();
-        let config =
-            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.context("the kubeconfig")?;
+        let config = connect::from_kubeconfig(kubeconfig, &options).await.context("the kubeconfig")?;
         if config.auth_info.exec.is_some() || config.auth_info.auth_provider.is_some() {
             bail!(
                 "a kubeconfig with exec or auth-provider is not supported here: use a certificate or a token"

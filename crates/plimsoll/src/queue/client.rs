@@ -4,6 +4,7 @@ use anyhow::Context;
 use http::{Method, Request, header};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use plimsoll_client::rest::encode;
+use plimsoll_runtime::connect;
 use serde_json::Value;
 
 use crate::cli::{Cluster, DryRun};
@@ -68,16 +69,12 @@ impl Client {
             Some(path) => {
                 let at = || format!("reading {}", path.display());
                 let file = Kubeconfig::read_from(path).with_context(at)?;
-                kube::Config::from_custom_kubeconfig(file, &options).await.with_context(at)?
+                connect::from_kubeconfig(file, &options).await.with_context(at)?
             }
-            None => match kube::Config::from_kubeconfig(&options).await {
-                Ok(config) => config,
-                // In a pod there is none.
-                Err(e) => kube::Config::incluster().map_err(|_| e).context("reading the kubeconfig")?,
-            },
+            None => connect::infer(&options).await.context("reading the kubeconfig")?,
         };
         let namespace = cluster.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = plimsoll_runtime::connect::client(config).context("connecting")?;
+        let client = connect::client(config).context("connecting")?;
         Ok(Self { client, namespace })
     }
 

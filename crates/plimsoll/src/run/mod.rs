@@ -20,7 +20,7 @@ use plimsoll_runtime::cache::Cache;
 use plimsoll_runtime::coalesce::Coalescing;
 use plimsoll_runtime::metrics::{HealthState, Role};
 use plimsoll_runtime::visibility::Visibility;
-use plimsoll_runtime::{Roles, Runtime};
+use plimsoll_runtime::{Roles, Runtime, connect};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -48,7 +48,7 @@ pub async fn run(args: cli::Run, coalescing: Coalescing) -> anyhow::Result<()> {
     };
     let config = config(&args).await?;
     let address = config.cluster_url.to_string();
-    let client = plimsoll_runtime::connect::client(config.clone()).context("connecting")?;
+    let client = connect::client(config.clone()).context("connecting")?;
     // Caught once, from here to the end: a signal that comes between two waits is not lost.
     let mut signals = Signals::catch().context("catching signals")?;
     let version = tokio::select! {
@@ -56,11 +56,9 @@ pub async fn run(args: cli::Run, coalescing: Coalescing) -> anyhow::Result<()> {
         version = reached(&client, &address) => version?,
     };
     let stop = CancellationToken::new();
-    let connect =
-        |config| plimsoll_runtime::connect::api(config, "plimsoll-leader-election").context("connecting");
     // The connections of a thread with a runtime of its own live there.
-    let own = || connect(config.clone());
-    let api = connect(config.clone())?;
+    let own = || connect::api(config.clone(), "plimsoll-leader-election").context("connecting");
+    let api = own()?;
     let health_state = HealthState::default();
     let supervisor = Supervisor::new(stop.clone());
     health_state.add_supervisor(supervisor.clone());
@@ -220,12 +218,13 @@ async fn config(args: &cli::Run) -> anyhow::Result<kube::Config> {
     match &args.kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path).with_context(|| format!("reading {}", path.display()))?;
-            let config = kube::Config::from_custom_kubeconfig(file, &options).await;
+            let config = connect::from_kubeconfig(file, &options).await;
             config.with_context(|| format!("reading {}", path.display()))
         }
         None if args.context.is_some() => {
-            kube::Config::from_kubeconfig(&options).await.context("reading the kubeconfig")
+            let file = Kubeconfig::read().context("reading the kubeconfig")?;
+            connect::from_kubeconfig(file, &options).await.context("reading the kubeconfig")
         }
-        None => kube::Config::infer().await.context("no kubeconfig and no service account found"),
+        None => connect::infer(&options).await.context("no kubeconfig and no service account found"),
     }
 }
