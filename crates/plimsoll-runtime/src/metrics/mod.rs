@@ -15,6 +15,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use plimsoll_client::Supervisor;
+use plimsoll_client::health::Health;
 use plimsoll_client::https::handler::{self as https, Limits};
 use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
 use tokio::net::TcpListener;
@@ -33,6 +34,7 @@ struct State {
     role: Option<Role>,
     engine: Option<Monitor>,
     waits_for: Vec<(&'static str, CancellationToken)>,
+    watches: Vec<(&'static str, Health)>,
     supervisors: Vec<Supervisor>,
 }
 
@@ -94,21 +96,30 @@ impl HealthState {
         self.with(|s| s.waits_for.push((what, token)));
     }
 
+    /// Adds the readiness check `what`, which fails while one of these watches does not work.
+    pub fn add_watches(&self, what: &'static str, health: Health) {
+        self.with(|s| s.watches.push((what, health)));
+    }
+
     /// What readiness depends on: a name, and why it is not so.
     fn checks(&self) -> Vec<(&'static str, Option<String>)> {
         let unfinished = |done: bool| (!done).then(|| "not finished".to_owned());
+        let broken = |problems: &[String]| (!problems.is_empty()).then(|| problems.join("; "));
         let (mut checks, engine) = self.with(|s| {
             let mut checks: Vec<_> =
                 s.waits_for.iter().map(|(what, t)| (*what, unfinished(t.is_cancelled()))).collect();
+            checks.extend(s.watches.iter().map(|(what, health)| (*what, broken(&health.problems()))));
             checks.push(("start", unfinished(s.role.is_some())));
             (checks, (s.role, s.engine.clone()))
         });
         match engine {
-            (None | Some(Role::Follower), _) => {}
+            // A control plane without the two roles has no engine.
+            (None, _) | (Some(Role::Follower), None) => {}
+            // A replica that does not lead is to take over, and answers for the visibility API.
             (_, engine) => {
                 checks.push(("informer-sync", unfinished(engine.as_ref().is_some_and(Monitor::is_synced))));
                 let problems = engine.map(|e| e.problems()).unwrap_or_default();
-                checks.push(("watches", (!problems.is_empty()).then(|| problems.join("; "))));
+                checks.push(("watches", broken(&problems)));
             }
         }
         let down: Vec<String> = self.supervisors().iter().flat_map(Supervisor::down).collect();
@@ -242,6 +253,8 @@ fn verdict(request: &Request<Bytes>, checks: &[(&str, Option<String>)]) -> Respo
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_client::health::SILENCE;
+
     use super::*;
 
     #[tokio::test]
@@ -270,6 +283,14 @@ mod tests {
             text("/readyz?verbose").await,
             "[+]webhooks ok\n[+]start ok\n[+]tasks ok\nreadyz check passed\n"
         );
+        let watches = Health::default();
+        health_state.add_watches("webhook-watches", watches.clone());
+        assert_eq!(get("/readyz").await, 200);
+        tokio::time::pause();
+        let _jobs = watches.track(crate::api::JOBS);
+        tokio::time::advance(SILENCE).await;
+        let silent = text("/readyz").await;
+        assert!(silent.contains("[-]webhook-watches failed: nothing was heard of jobs.batch"), "{silent}");
         health_state.set_role(Role::Leader);
         let elected = text("/readyz").await;
         assert!(

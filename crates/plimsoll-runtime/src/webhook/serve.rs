@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use plimsoll_client::discovery::Groups;
+use plimsoll_client::health::Health;
 use plimsoll_client::https::handler::{self as https, Limits};
 use plimsoll_client::reflector::{Delta, Reflector};
 use plimsoll_client::{Supervisor, optional};
@@ -63,17 +64,17 @@ pub struct Settings {
     pub jobs: plimsoll_jobs::Config,
 }
 
-/// Serves until stopped. `ready` is set when the API server has been told of us.
+/// Serves until stopped. `ready` is set when the API server has been told of us, `health` is that of the watches.
 pub async fn run(
     api: Api,
     listener: TcpListener,
     settings: Settings,
-    ready: CancellationToken,
+    (ready, health): (CancellationToken, Health),
     stop: CancellationToken,
 ) {
     let api = api.writing_as("plimsoll-webhook");
     let cache = Cache::new(settings.jobs.clone());
-    let synced = follow(&api, &cache, &settings, &stop);
+    let synced = follow(&api, &cache, &settings, &health, &stop);
     let first = tokio::select! {
         () = stop.cancelled() => return,
         certs = first(&api, &settings) => certs,
@@ -125,9 +126,14 @@ impl optional::Sink for Custom {
     }
 }
 
+/// Follows a resource with a report of its health.
+fn reflector(api: &Api, resource: Resource, health: &Health) -> Reflector {
+    Reflector { tracker: health.track(resource), ..ingest::reflector(api.clone(), resource) }
+}
+
 /// Watches jobs of the kinds that CustomResourceDefinitions add: objects that they own are not queued.
 fn follow_custom(
-    api: &Api,
+    (api, health): (&Api, &Health),
     cache: &Cache,
     jobs: &plimsoll_jobs::Config,
     supervisor: &Supervisor,
@@ -135,7 +141,7 @@ fn follow_custom(
 ) {
     let groups = Groups::new(api.clone());
     for custom in CustomKind::all().filter(|kind| jobs.has_framework(kind.framework())) {
-        let reflector = ingest::reflector(api.clone(), custom.preferred());
+        let reflector = reflector(api, custom.preferred(), health);
         follow_one(reflector, custom, (cache, &groups), supervisor, stop.clone());
     }
     let names = jobs.external_frameworks.clone();
@@ -144,14 +150,16 @@ fn follow_custom(
         move || declared::discover(api.clone(), cache.clone(), names.clone(), stop.clone())
     });
     let (api, cache, stop, within) = (api.clone(), cache.clone(), stop.clone(), supervisor.clone());
+    let health = health.clone();
     supervisor.spawn("declared kinds for webhooks", move || {
         let (api, cache, groups, within) = (api.clone(), cache.clone(), groups.clone(), within.clone());
-        let followed = cache.clone();
+        let (followed, health, watched) = (cache.clone(), health.clone(), health.clone());
         let start = move |custom: CustomKind, token: CancellationToken| {
-            let reflector = ingest::reflector(api.clone(), custom.preferred());
+            let reflector = reflector(&api, custom.preferred(), &watched);
             follow_one(reflector, custom, (&followed, &groups), &within, token);
         };
-        declared::run(cache, stop.clone(), start, |_| ())
+        let end = move |custom: CustomKind| health.forget(custom.preferred());
+        declared::run(cache, stop.clone(), start, end)
     });
 }
 
@@ -172,13 +180,19 @@ fn follow_one(
 }
 
 /// Watches what the webhooks look up; the token is cancelled when everything has been listed that each cluster serves.
-fn follow(api: &Api, cache: &Cache, settings: &Settings, stop: &CancellationToken) -> CancellationToken {
+fn follow(
+    api: &Api,
+    cache: &Cache,
+    settings: &Settings,
+    health: &Health,
+    stop: &CancellationToken,
+) -> CancellationToken {
     let synced = CancellationToken::new();
     let left = Arc::new(AtomicUsize::new(WATCHED.len()));
     let supervisor = Supervisor::new(stop.clone());
-    follow_custom(api, cache, &settings.jobs, &supervisor, stop);
+    follow_custom((api, health), cache, &settings.jobs, &supervisor, stop);
     for (resource, kind) in WATCHED {
-        let reflector = ingest::reflector(api.clone(), resource);
+        let reflector = reflector(api, resource, health);
         let (cache, stop) = (cache.clone(), stop.clone());
         let (synced, left, counted) = (synced.clone(), Arc::clone(&left), Arc::new(AtomicBool::new(false)));
         supervisor.spawn(format!("watch of {} for webhooks", resource.plural), move || {

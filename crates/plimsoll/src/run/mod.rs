@@ -121,11 +121,12 @@ async fn lead(
 ) -> anyhow::Result<()> {
     let follows = !claim.held();
     let leads = if args.election.leader_elect { Role::Leader } else { Role::Standalone };
-    process.health_state.set_role(if follows { Role::Follower } else { leads });
     announce(args, settings.roles, process, !follows);
     let runtime = Runtime::start(api, settings, Cache::new(settings.jobs.clone()), claim)
         .context("starting the engine")?;
     process.health_state.set_engine(runtime.monitor());
+    // After the engine: what it still has to list keeps the process from being ready.
+    process.health_state.set_role(if follows { Role::Follower } else { leads });
     process.pending.set_engine(runtime.monitor().inbox(), runtime.cache.clone());
     let leading = async {
         if follows && claim.wait().await {

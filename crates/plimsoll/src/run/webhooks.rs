@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use plimsoll_client::Supervisor;
+use plimsoll_client::health::Health;
 use plimsoll_runtime::api::Api;
 use plimsoll_runtime::metrics::HealthState;
 use plimsoll_runtime::webhook::serve::{self, Reach, Settings};
@@ -64,12 +65,14 @@ pub async fn start(
     };
     let ready = CancellationToken::new();
     health_state.add_check("webhooks", ready.clone());
+    let health = Health::default();
+    health_state.add_watches("webhook-watches", health.clone());
     // The API server waits for the webhooks with each write of a user, also when the worker threads are busy or sleep.
     let (api, listener) = (connect()?, listener.into_std().context("the listener")?);
     let (served, stopping) = (ready.clone(), stop.clone());
     let serving = async move {
         match TcpListener::from_std(listener) {
-            Ok(listener) => serve::run(api, listener, settings, served, stopping).await,
+            Ok(listener) => serve::run(api, listener, settings, (served, health), stopping).await,
             Err(e) => tracing::error!(err = %e, "the webhooks can't be served"),
         }
     };

@@ -162,6 +162,31 @@ async fn a_job_that_the_leader_before_started_runs_on() {
     }
 }
 
+/// It answers requests for webhooks and the visibility API, and is to take over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_does_not_lead_is_not_ready_without_its_watches() {
+    let up = Up::start(&["--no-scheduler", "--speed", "1"]).await;
+    up.apply(&queue(4)).await;
+    let proxy = Proxy::start(&up.kubeconfig, &up.dir).await;
+    let (mut first, line) = Run::start(&up.kubeconfig, &[]);
+    assert!(line["leader"] == true || first.line()["leader"] == true);
+    let (run, line) = Run::start(&proxy.kubeconfig, &["--webhook-port", "0"]);
+    assert_eq!(line["leader"], false, "{line}");
+    let metrics = json::text(&line, &["metrics"]).to_owned();
+    let setup = Setup { up, proxy, run, metrics };
+    setup.until_ready().await;
+    setup.proxy.rule(|asked| match asked.about("localqueues") {
+        true => Fault::Status(404),
+        false => Fault::None,
+    });
+    for check in ["watches", "webhook-watches"] {
+        let reason = format!("[-]{check} failed: localqueues.kueue.x-k8s.io is not served since");
+        setup.until_unready(&reason).await;
+    }
+    setup.proxy.heal();
+    setup.until_ready().await;
+}
+
 /// The last status of a queue is not lost, though nothing changes any more when the server recovers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_status_answered_with_404_is_written_again() {
