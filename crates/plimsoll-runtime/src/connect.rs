@@ -5,6 +5,7 @@
 
 mod kubeconfig;
 mod proxy;
+mod renewal;
 
 use std::io;
 use std::pin::Pin;
@@ -33,6 +34,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 
 pub use kubeconfig::{from_kubeconfig, infer};
+use renewal::Renewed;
 
 /// Time for the TCP and TLS handshakes.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -70,7 +72,7 @@ pub fn client(config: Config) -> Result<Client, kube::Error> {
 /// # Errors
 /// As [`client`].
 pub fn api(config: Config, manager: &'static str) -> Result<Api, kube::Error> {
-    Ok(Api::new(Arc::new(Remote(service(&config)?)), manager))
+    Ok(Api::new(Arc::new(Remote(Renewed::new(config)?)), manager))
 }
 
 /// Connections to an API server.
@@ -218,11 +220,11 @@ where
 
 /// The stack as the transport of [`Api`]. kube's client puts a queue and a task in front of it, through which each request
 /// would go.
-struct Remote(Http);
+struct Remote(Renewed);
 
 impl Transport for Remote {
     fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, Result<Answer, Error>> {
-        let answer = self.0.clone().oneshot(request.map(|body| Full::new(body.into())));
+        let answer = self.0.http().oneshot(request.map(|body| Full::new(body.into())));
         Box::pin(answer.map_ok(split).map_err(|e| Error::Transport(with_causes(&*e))))
     }
 

@@ -1,5 +1,7 @@
 //! Configurations of clients, from kubeconfigs and service accounts.
 
+use std::path::PathBuf;
+
 use kube::Config;
 use kube::config::{Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
@@ -12,12 +14,17 @@ pub async fn from_kubeconfig(
     file: Kubeconfig,
     options: &KubeConfigOptions,
 ) -> Result<Config, KubeconfigError> {
-    let url = cluster(&file, options).and_then(|cluster| cluster.proxy_url.as_deref());
+    let cluster = cluster(&file, options);
+    let url = cluster.and_then(|cluster| cluster.proxy_url.as_deref());
     let has_proxy = url.is_some_and(|url| !url.is_empty());
+    let in_file = cluster.filter(|cluster| cluster.certificate_authority_data.is_none());
+    let authority = in_file.and_then(|cluster| cluster.certificate_authority.clone());
     let mut config = Config::from_custom_kubeconfig(file, options).await?;
     if !has_proxy {
         config.proxy_url = None;
     }
+    // kube reads the file again, as client-go does.
+    config.root_cert_file = authority.map(PathBuf::from);
     Ok(config)
 }
 
