@@ -1,6 +1,9 @@
 //! Follows a resource that a CustomResourceDefinition adds: in the version that is served, as soon as and as long as there is
 //! one. No restart is needed when the definition appears or goes.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -68,7 +71,7 @@ async fn each(
         match served {
             Ok(Served::In(resource)) => {
                 sink.served(Some(resource));
-                follow(Reflector { resource, ..reflector.clone() }, &stop, sink).await;
+                follow(Reflector { resource, versions, ..reflector.clone() }, &stop, sink).await;
                 continue;
             }
             Ok(Served::Forbidden | Served::No) => {
@@ -85,7 +88,7 @@ async fn each(
     }
 }
 
-/// Follows one version until it is not served any more.
+/// Follows one version until it is not served any more. Objects stay where another one is.
 async fn follow(reflector: Reflector, stop: &CancellationToken, sink: &mut (dyn Sink + '_)) {
     let resource = reflector.resource;
     tracing::info!(resource = resource.plural, version = resource.api_version, "the cluster serves it");

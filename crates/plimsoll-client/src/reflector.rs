@@ -129,6 +129,8 @@ pub struct Reflector {
     pub encoding: Encoding,
     /// Whether nothing can be decided without the resource: once listed, it is never taken for absent.
     pub required: bool,
+    /// The versions in which the resource may be served, where it may be in several: it is not absent while it is served in another one.
+    pub versions: &'static [Resource],
     /// Hears about the health of the watch.
     pub tracker: Tracker,
     /// What has been handed on before.
@@ -147,18 +149,30 @@ impl Reflector {
             selector,
             encoding: Encoding::Json,
             required: false,
+            versions: &[],
             tracker,
             memory,
         }
     }
 
-    /// Calls `sink` for everything that happens, until cancelled.
+    /// Calls `sink` for everything that happens, until cancelled, or until the resource is served in another one of its versions only.
+    /// What has been handed on stays then: a reflector with the same memory goes on from there.
     pub fn run<'a>(
         self,
         stop: CancellationToken,
         sink: impl FnMut(Delta<'_>) + Send + 'a,
     ) -> BoxFuture<'a, ()> {
         self.run_boxed(stop, Box::new(sink))
+    }
+
+    /// Whether discovery has the resource in another one of its versions, and not in this one.
+    async fn has_moved(&self) -> bool {
+        for other in self.versions.iter().filter(|other| **other != self.resource) {
+            if matches!(discovery::lacks(&self.api, *other).await, Ok(false)) {
+                return matches!(discovery::lacks(&self.api, self.resource).await, Ok(true));
+            }
+        }
+        false
     }
 
     /// Compiled once, for all sinks.
@@ -191,6 +205,7 @@ impl Reflector {
                 Err(broken) => match session.broke(&broken).await {
                     After::Retry => {}
                     After::Unserved => wait = wait.min(UNSERVED),
+                    After::Moved => return,
                     After::Absent => {
                         session.empty(sink);
                         wait = BACKOFF.1;
@@ -226,6 +241,8 @@ enum After {
     Retry,
     /// The list is answered with 404.
     Unserved,
+    /// It is served in another version only.
+    Moved,
     /// There is none of the resource.
     Absent,
 }
@@ -283,7 +300,9 @@ impl Session {
         }
         match broken {
             Broken::List(e) if e.is_not_found() => {
-                if self.gone(e).await {
+                if self.source.has_moved().await {
+                    After::Moved
+                } else if self.gone(e).await {
                     After::Absent
                 } else {
                     After::Unserved
