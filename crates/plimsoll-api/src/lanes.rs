@@ -352,6 +352,7 @@ mod tests {
                 message: "0/1 nodes are available".into(),
                 nominated_node: nominated.map(str::to_owned),
                 again: false,
+                generation: 1,
             })
         };
         let bind = |uid: &str| Action::Scheduler(SchedulerAction::Bind { pod: pod(uid), node: "n".into() });

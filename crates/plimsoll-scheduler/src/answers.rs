@@ -162,7 +162,7 @@ impl Scheduler {
             Action::ClearNomination { .. } if self.cluster.pods[id].nominated.is_none() => {
                 Wanted::Write(action.clone())
             }
-            Action::Unschedulable { pod, reason, message, nominated_node, again } => {
+            Action::Unschedulable { pod, reason, message, nominated_node, again, generation } => {
                 let Some(row) = self.queue.get(id) else { return Wanted::Never };
                 if self.cluster.pods[id].node.is_some() {
                     // Until it is bound, it may come back.
@@ -178,6 +178,7 @@ impl Scheduler {
                         message,
                         nominated_node,
                         again,
+                        generation: *generation,
                     });
                 }
                 if !owes {

@@ -3,7 +3,7 @@
 
 use crate::testing::Event;
 use plimsoll_state::ObjectEvent;
-use plimsoll_state::model::PodCondition;
+use plimsoll_state::model::{Pod, PodCondition};
 
 use super::tests::{engine, node, pod, step, upsert};
 use super::*;
@@ -84,19 +84,20 @@ fn a_victim_is_asked_once_while_it_is_still_there() {
 fn a_pod_that_was_unscheduled_before_is_told_again() {
     let again = |actions: &[Action]| {
         let told = actions.iter().find_map(|a| match a {
-            Action::Unschedulable { again, .. } => Some(*again),
+            Action::Unschedulable { again, generation, .. } => Some((*again, *generation)),
             _ => None,
         });
         told.expect("told")
     };
     let mut e = engine();
-    assert!(!again(&step(&mut e, 0, vec![node("a", 100), upsert(pod("p", 800))])));
-    let mut seen = pod("p", 800);
+    let first = Pod { generation: 1, ..pod("p", 800) };
+    assert_eq!(again(&step(&mut e, 0, vec![node("a", 100), upsert(first)])), (false, 1));
+    let mut seen = Pod { generation: 2, ..pod("p", 800) };
     seen.status.conditions =
         vec![PodCondition { kind: "PodScheduled".into(), is_true: false, reason: "Unschedulable".into() }];
     step(&mut e, 1, vec![upsert(seen)]);
     // A node for it that another scheduler fills.
     let mut other = pod("other", 900);
     other.spec.node_name = "b".into();
-    assert!(again(&step(&mut e, 10, vec![node("b", 900), upsert(other)])));
+    assert_eq!(again(&step(&mut e, 10, vec![node("b", 900), upsert(other)])), (true, 2));
 }

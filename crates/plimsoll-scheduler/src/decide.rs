@@ -265,6 +265,7 @@ impl Scheduler {
                     victim: pod.clone(),
                     preemptor: preemptor.clone(),
                     message: format!("{scheduler}: preempting to accommodate a higher priority pod"),
+                    generation: self.cluster.pods[*victim].generation,
                 });
             }
             let cause = RecordCause::Preempted;
@@ -327,8 +328,10 @@ impl Scheduler {
         if !told {
             let pod = self.pod_ref(id);
             let message = text.to_owned();
-            let (again, nominated_node) = (self.cluster.pods[id].unscheduled, nominated);
-            self.outbox.push(Action::Unschedulable { pod, reason, message, nominated_node, again });
+            let row = &self.cluster.pods[id];
+            let (again, generation, nominated_node) = (row.unscheduled, row.generation, nominated);
+            let action = Action::Unschedulable { pod, reason, message, nominated_node, again, generation };
+            self.outbox.push(action);
         }
     }
 

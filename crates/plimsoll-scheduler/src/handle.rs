@@ -128,6 +128,7 @@ impl Scheduler {
         row.queued = !pod.workload.is_empty();
         row.start_time = pod.status.start_time;
         row.unscheduled = is_unscheduled(pod);
+        row.generation = pod.generation;
         row.owner = owner;
         row.extra = extra;
         let id = self.cluster.insert_pod(row);
@@ -211,6 +212,7 @@ impl Scheduler {
         self.cluster.set_queued(id, !pod.workload.is_empty());
         self.cluster.set_start_time(id, pod.status.start_time);
         self.cluster.pods[id].unscheduled = is_unscheduled(pod);
+        self.cluster.pods[id].generation = pod.generation;
         if !pod.spec.node_name.is_empty() {
             let before = self.cluster.pods[id].node;
             self.pod_assigned(id, &pod.spec.node_name, old);

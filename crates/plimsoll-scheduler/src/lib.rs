@@ -215,6 +215,8 @@ pub enum Action {
         /// The condition was `False` before, so that its `lastTransitionTime` stays (`UpdatePodCondition` in
         /// `pkg/api/v1/pod/util.go`).
         again: bool,
+        /// Generation of the pod that could not be scheduled, for `observedGeneration`.
+        generation: i64,
     },
     /// Set `status.nominatedNodeName` to the empty string: a more important pod took the place. Answered by
     /// [`Event::Answered`].
@@ -240,6 +242,8 @@ pub enum Action {
         preemptor: PodRef,
         /// Message of the condition and of the event on the victim.
         message: String,
+        /// Generation of the victim, for `observedGeneration` of the condition.
+        generation: i64,
     },
     /// Record an event about a pod.
     Record {

@@ -45,6 +45,7 @@ pub fn pod(bytes: &[u8]) -> std::result::Result<Pod, ConvertError> {
             Some(t) => time("metadata.creationTimestamp", &t)?,
             None => Time::default(),
         },
+        generation: m.generation.unwrap_or_default(),
         deleting: m.deletion_timestamp.is_some(),
         spec: of_pod(raw.spec)?,
         status: status(raw.status.unwrap_or_default())?,

@@ -32,11 +32,13 @@ fn action(kind: u8, object: u8, number: u64) -> Action {
             message: number.to_string(),
             nominated_node: (kind == 3).then(|| "n".into()),
             again: false,
+            generation: 1,
         }),
         4 => place(SchedulerAction::ClearNomination { pod: pod() }),
         5 => {
             let preemptor = PodRef { uid: format!("p{number}"), ..pod() };
-            place(SchedulerAction::Preempt { victim: pod(), preemptor, message: String::new() })
+            let (message, generation) = (String::new(), 1);
+            place(SchedulerAction::Preempt { victim: pod(), preemptor, message, generation })
         }
         6 => Action::Queueing(QueueAction::DeactivateWorkload { key: key(), uid }),
         7 => Action::Queueing(QueueAction::FailPod { namespace: "ns".into(), name: uid.clone(), uid }),

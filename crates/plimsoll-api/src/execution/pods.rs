@@ -85,14 +85,15 @@ pub(super) fn bind_failed(uid: String, message: String) -> Step {
 pub(super) fn begin(action: SchedulerAction, now: Time) -> Step {
     let since = timestamp::text(now);
     match &action {
-        SchedulerAction::Unschedulable { pod, reason, message, nominated_node, again } => {
-            let mut status = json!({"conditions": [{
+        SchedulerAction::Unschedulable { pod, reason, message, nominated_node, again, generation } => {
+            let mut condition = json!({
                 "type": "PodScheduled", "status": "False", "reason": reason.as_str(), "message": message,
-                "lastProbeTime": null, "lastTransitionTime": since,
-            }]});
-            if let Some(condition) = status["conditions"][0].as_object_mut().filter(|_| *again) {
-                condition.remove("lastTransitionTime");
+                "lastProbeTime": null,
+            });
+            if !*again {
+                condition["lastTransitionTime"] = json!(since);
             }
+            let mut status = json!({"conditions": [observed(condition, *generation)]});
             if let Some(node) = nominated_node {
                 status["nominatedNodeName"] = if node.is_empty() { Value::Null } else { json!(node) };
             }
@@ -105,11 +106,12 @@ pub(super) fn begin(action: SchedulerAction, now: Time) -> Step {
             let pod = pod.clone();
             retry(request, move |response| end(action, &pod, response, Vec::new()))
         }
-        SchedulerAction::Preempt { victim, message, .. } => {
-            let status = json!({"conditions": [{
+        SchedulerAction::Preempt { victim, message, generation, .. } => {
+            let condition = json!({
                 "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
                 "message": message, "lastProbeTime": null, "lastTransitionTime": since,
-            }]});
+            });
+            let status = json!({"conditions": [observed(condition, *generation)]});
             let delete = Request::delete(PODS, &victim.namespace, &victim.name, &victim.uid);
             let mark = patch_status(victim, PatchKind::Strategic, &status);
             let victim = victim.clone();
@@ -130,6 +132,14 @@ pub(super) fn begin(action: SchedulerAction, now: Time) -> Step {
         | SchedulerAction::Extend { .. }
         | SchedulerAction::Record { .. } => Step::Done(Box::default()),
     }
+}
+
+/// A condition of a pod of this generation (`CalculatePodConditionObservedGeneration` in `pkg/api/v1/pod/util.go`).
+fn observed(mut condition: Value, generation: i64) -> Value {
+    if generation > 0 {
+        condition["observedGeneration"] = json!(generation);
+    }
+    condition
 }
 
 fn end(action: SchedulerAction, pod: &PodRef, response: Response, failures: Vec<String>) -> Step {

@@ -153,23 +153,50 @@ fn transient_failures_are_retried_with_growing_pauses() {
     }
 }
 
-/// What counts as superseded is not asked for again: a preemptor would wait for ever for a victim that stays.
-#[test]
-fn a_write_is_superseded_only_when_its_object_is_gone() {
-    let key = WorkloadKey { namespace: "ns".into(), name: "p".into() };
-    let preempt = SchedulerAction::Preempt { victim: pod(), preemptor: pod(), message: String::new() };
-    let why = SchedulerAction::Unschedulable {
+fn preempt() -> Action {
+    let (victim, preemptor, message) = (pod(), pod(), String::new());
+    Action::Scheduler(SchedulerAction::Preempt { victim, preemptor, message, generation: 3 })
+}
+
+fn unschedulable(again: bool) -> Action {
+    Action::Scheduler(SchedulerAction::Unschedulable {
         pod: pod(),
         reason: plimsoll_scheduler::FailureReason::Unschedulable,
         message: String::new(),
         nominated_node: None,
-        again: false,
+        again,
+        generation: 3,
+    })
+}
+
+#[test]
+fn conditions_of_pods_have_the_generation_that_they_are_about() {
+    let condition = |action| match begin(action, None, NOW).unwrap() {
+        Step::Send(request, _) => match &*request {
+            Request::Patch { body, .. } => body["status"]["conditions"][0].clone(),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
     };
+    for (action, has_transition) in
+        [(preempt(), true), (unschedulable(false), true), (unschedulable(true), false)]
+    {
+        let condition = condition(action);
+        assert_eq!(condition["observedGeneration"], 3, "{condition}");
+        assert_eq!(condition["lastTransitionTime"].is_string(), has_transition, "{condition}");
+    }
+}
+
+/// What counts as superseded is not asked for again: a preemptor would wait for ever for a victim that stays.
+#[test]
+fn a_write_is_superseded_only_when_its_object_is_gone() {
+    let key = WorkloadKey { namespace: "ns".into(), name: "p".into() };
+    let (preempt, why) = (preempt(), unschedulable(false));
     let PodRef { uid, namespace, name } = pod();
     let all = [
         // How many responses come before the one that decides.
-        (Action::Scheduler(preempt), "pods", 1),
-        (Action::Scheduler(why), "pods", 0),
+        (preempt, "pods", 1),
+        (why, "pods", 0),
         (Action::Scheduler(SchedulerAction::ClearNomination { pod: pod() }), "pods", 0),
         (Action::Queueing(QueueAction::FailPod { namespace, name, uid }), "pods", 1),
         (Action::Queueing(QueueAction::DeactivateWorkload { key, uid: "u".into() }), "workloads", 0),
@@ -205,12 +232,7 @@ fn a_write_is_superseded_only_when_its_object_is_gone() {
 
 #[test]
 fn a_victim_is_deleted_whatever_became_of_its_condition() {
-    let preempt = Action::Scheduler(SchedulerAction::Preempt {
-        victim: pod(),
-        preemptor: pod(),
-        message: String::new(),
-    });
-    let (log, outcome) = run(preempt, None, [Err(status(403)), Ok(Value::Null)]);
+    let (log, outcome) = run(preempt(), None, [Err(status(403)), Ok(Value::Null)]);
     assert_eq!(log, ["patch pods/p/status", "delete pods/p"]);
     assert_eq!(outcome.failures, ["setting the condition DisruptionTarget: code 403"]);
     let done =

@@ -17,6 +17,7 @@ pub struct ObjectMeta {
     pub labels: Map<Option<String>>,
     pub annotations: Map<Option<String>>,
     pub owner_references: Option<Vec<OwnerReference>>,
+    pub generation: Option<i64>,
     pub creation_timestamp: Option<String>,
     pub deletion_timestamp: Option<String>,
 }

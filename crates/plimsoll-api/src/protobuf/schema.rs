@@ -66,6 +66,7 @@ static OBJECT_META: Message = Message(&[
     one(3, "namespace", Kind::Text),
     one(5, "uid", Kind::Text),
     one(6, "resourceVersion", Kind::Text),
+    one(7, "generation", Kind::Int),
     one(8, "creationTimestamp", Kind::Time),
     one(9, "deletionTimestamp", Kind::Time),
     one(11, "labels", Kind::Texts),

@@ -70,6 +70,8 @@ pub struct Pod {
     pub start_time: Option<Time>,
     /// Whether its condition `PodScheduled` is `False` already.
     pub unscheduled: bool,
+    /// `metadata.generation`.
+    pub generation: i64,
     /// Owner that takes part in default spreading.
     pub owner: Option<(OwnerKind, Sym)>,
     /// Rare parts.
@@ -90,6 +92,7 @@ impl Pod {
             queued: false,
             start_time: None,
             unscheduled: false,
+            generation: 0,
             owner: None,
             extra: None,
         }

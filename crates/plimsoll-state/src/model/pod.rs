@@ -394,6 +394,8 @@ pub struct Pod {
     pub owners: Vec<OwnerRef>,
     /// Creation time.
     pub creation_time: Time,
+    /// `metadata.generation`; 0: API servers before 1.33 count none.
+    pub generation: i64,
     /// Workload it was admitted with (annotation `kueue.x-k8s.io/workload`), of elastic jobs the first slice (annotation
     /// `workload-slice-name`); possibly empty.
     pub workload: String,
