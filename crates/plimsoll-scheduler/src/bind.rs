@@ -1,6 +1,7 @@
 //! Bind and PostBind of assumed pods (upstream `bind` in `schedule_one.go`).
 
 use super::cluster::PodId;
+use super::events::{ActionType, EventResource};
 use super::framework::{AssumedPod, BindResult, CycleState, PluginId, RemoteCall};
 use super::metrics::{Metered, Unmetered};
 use super::record::RecordCause;
@@ -165,7 +166,11 @@ impl Scheduler {
             }
         }
         self.reservations.end_assumed(id);
-        self.queue.remove(id);
+        if self.queue.remove(id).is_some() {
+            // The watch has not shown the binding yet; it will be an update of a pod on a node.
+            self.pods_came = true;
+            self.pod_changed(id, EventResource::AssignedPod, ActionType::ADD, None);
+        }
         let Some(node) = self.cluster.pods[id].node else { return };
         let pod = self.pod_ref(id);
         let node = self.cluster.strings.text(self.cluster.nodes[node].name);

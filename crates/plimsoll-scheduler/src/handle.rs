@@ -322,7 +322,7 @@ impl Scheduler {
         }
     }
 
-    fn pod_changed(
+    pub(super) fn pod_changed(
         &mut self,
         id: PodId,
         resource: EventResource,

@@ -306,3 +306,35 @@ fn moves_are_counted_by_part_and_cause() {
     // Of p, and twice of q.
     assert_eq!(p.preemption_attempts(), 3);
 }
+
+/// Whether the answer to its binding comes first, or the watch.
+#[test]
+fn a_pod_that_is_bound_helps_pods_that_want_to_be_beside_it() {
+    use plimsoll_state::model::{LabelSelector, Operator, PodAffinity, PodAffinityTerm, Requirement};
+    let requirement = Requirement { key: "app".into(), operator: Operator::In, values: vec!["web".into()] };
+    let term = PodAffinityTerm {
+        selector: Some(LabelSelector { requirements: vec![requirement] }),
+        topology_key: "zone".into(),
+        ..PodAffinityTerm::default()
+    };
+    let mut beside = pod("p", 100);
+    beside.spec.affinity.pod = Some(PodAffinity { required: vec![term], preferred: Vec::new() });
+    let mut web = pod("web", 100);
+    web.labels.insert("app".into(), "web".into());
+    let mut bound = web.clone();
+    bound.spec.node_name = "a".into();
+    let events = [Event::Answer(crate::Event::Bound("uid-web".into())), upsert(bound)];
+    for order in [[0, 1], [1, 0]] {
+        let mut p = Scheduler::new(Config::default());
+        let mut zoned = plain_node("a", 1000);
+        zoned.labels.insert("zone".into(), "z".into());
+        let zoned = Event::Object(ObjectEvent::NodeUpsert(Box::new(zoned)));
+        step(&mut p, 0, vec![zoned, upsert(beside.clone())]);
+        step(&mut p, 100, vec![upsert(web.clone())]);
+        assert_eq!(place_of(&p, "p"), At::Unschedulable);
+        assert!(!p.take_pods_came());
+        handle_all(&mut p, 200, order.map(|at| events[at].clone()).into());
+        assert_eq!(place_of(&p, "p"), At::Backoff, "{order:?}");
+        assert!(p.take_pods_came());
+    }
+}
