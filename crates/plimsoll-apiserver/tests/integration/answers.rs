@@ -115,3 +115,42 @@ async fn the_store_is_a_component() {
     let table = object(ask(&api, "GET", path, accept, &Value::Null).await).await;
     assert_eq!(table["rows"][0]["cells"], json!(["etcd-0", "Healthy", "ok", ""]));
 }
+
+/// Fields that a Scale doesn't have are dropped with a warning, or refused, as those of any other object.
+#[tokio::test]
+async fn unknown_fields_of_a_scale_are_warned_of() {
+    let api = Api::new(ServerConfig::default()).await;
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let object = json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "1"}},
+        "template": {"metadata": {"labels": {"a": "1"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    assert_eq!(ask(&api, "POST", path, "application/json", &object).await.status(), 201);
+    let scale = r#"{"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": 2, "size": 3}}"#;
+    let twice = "apiVersion: autoscaling/v1\nkind: Scale\nspec:\n  replicas: 3\n  replicas: 2\n";
+    let unknown = "299 - \"unknown field \\\"spec.size\\\"\"";
+    for (method, content, body, refused, warning) in [
+        ("PUT", "application/json", scale, 400, unknown),
+        ("PATCH", "application/merge-patch+json", r#"{"spec": {"size": 3}}"#, 422, unknown),
+        ("PATCH", "application/strategic-merge-patch+json", r#"{"spec": {"size": 3}}"#, 422, unknown),
+        (
+            "PATCH",
+            "application/apply-patch+yaml",
+            twice,
+            400,
+            "299 - \"line 5: key \\\"replicas\\\" already set in map\"",
+        ),
+    ] {
+        for (validation, code, warnings) in
+            [("Strict", refused, vec![]), ("Warn", 200, vec![warning]), ("Ignore", 200, vec![])]
+        {
+            let force = if content.ends_with("yaml") { "&force=true" } else { "" };
+            let uri = format!("{path}/d/scale?fieldManager=m&fieldValidation={validation}{force}");
+            let request = Request::builder().method(method).uri(uri);
+            let request = request.header(header::CONTENT_TYPE, content);
+            let request = request.body(Full::new(Bytes::from(body))).unwrap();
+            let response = api.server.service().oneshot(request).await.unwrap();
+            let found = response.headers().get_all(header::WARNING);
+            let found: Vec<&str> = found.iter().map(|w| w.to_str().unwrap()).collect();
+            assert_eq!((response.status().as_u16(), found), (code, warnings), "{content} {validation}");
+        }
+    }
+}

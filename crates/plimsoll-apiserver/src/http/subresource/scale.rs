@@ -1,6 +1,6 @@
 //! `scale`: the number of replicas of whatever has one.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use plimsoll_apimachinery::{ApiError, Kind, Subresource};
 use serde_json::Value;
@@ -61,6 +61,13 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
     let options = WriteOptions::parse(&req.query, "PatchOptions", apply)?;
     let mut write = write_of(req, kind, &options, "PatchOptions");
     let (manager, now) = (write.manager.clone(), write.now);
+    // The patch is made anew after each conflict; the warnings are those of the last time.
+    let warnings = Mutex::new(Vec::new());
+    let warn = |notes: Vec<String>| {
+        if let Ok(mut warnings) = warnings.lock() {
+            *warnings = notes;
+        }
+    };
     if apply {
         let force = options.force.unwrap_or(false);
         let make = |old: Option<&Value>| {
@@ -70,20 +77,25 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
             machine::check_apply(own, &scale)?;
             let live = owned_scale(kind, old);
             let scale = machine::apply(own, Some(&live), &scale, &manager, "scale", force, now)?;
+            warn(machine::strict_apply(&req.body, options.field_validation)?);
             with_owned(kind, old, &scale)
         };
         let result = pipeline::update(&mut write, Change::Apply(&make)).await;
+        req.warnings.extend(warnings.into_inner().unwrap_or_default());
         req.warnings.append(&mut write.warnings);
         return result?.into_object(&req.server, kind).await;
     }
     let body = req.body.clone();
     let make = |old: &Value| {
         let live = owned_scale(kind, old);
-        let (mut scale, _) = machine::apply_patch(own, patch_type, &body, &live, options.field_validation)?;
+        let (mut scale, notes) =
+            machine::apply_patch(own, patch_type, &body, &live, options.field_validation)?;
+        warn(notes);
         machine::own_update(own, Some(&live), &mut scale, &manager, "scale", now)?;
         with_owned(kind, old, &scale)
     };
     let result = pipeline::update(&mut write, Change::Patch(&make)).await;
+    req.warnings.extend(warnings.into_inner().unwrap_or_default());
     req.warnings.append(&mut write.warnings);
     result?.into_object(&req.server, kind).await
 }
