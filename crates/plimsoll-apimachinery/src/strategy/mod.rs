@@ -271,6 +271,7 @@ fn main_update(kind: &Kind, old: &Obj, new: &mut Obj) {
             drop_field(new, "spec", "preventPodSchedulingIfMissing");
         }
         ("", "PersistentVolumeClaim") => volume::data_sources(new, Some(old)),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => stored_versions(new),
         ("apps", "DaemonSet") => {
             let last = given_generation(old).unwrap_or(1);
             let changed = object(old, "spec").get("template") != object(new, "spec").get("template");
@@ -391,16 +392,17 @@ fn secret_references(o: &mut Obj) {
     }
 }
 
-/// A new definition has stored nothing but its storage version.
+/// The storage version of a definition is one of those in which objects have been stored.
 fn stored_versions(o: &mut Obj) {
-    let stored: Vec<Value> = list(object(o, "spec"), "versions")
-        .iter()
-        .filter(|v| v["storage"] == json!(true))
-        .filter_map(|v| v.get("name").cloned())
-        // the first one, should there wrongly be several
-        .take(1)
-        .collect();
-    with_child(o, "status", |status| status.insert("storedVersions".to_owned(), Value::Array(stored)));
+    let mut versions = list(object(o, "spec"), "versions").iter();
+    // the first one, should there wrongly be several
+    let storage = versions.find(|v| v["storage"] == json!(true)).and_then(|v| v.get("name")).cloned();
+    with_child(o, "status", |status| {
+        let mut stored = list(status, "storedVersions").to_vec();
+        let new = storage.filter(|name| !stored.contains(name));
+        stored.extend(new);
+        status.insert("storedVersions".to_owned(), Value::Array(stored));
+    });
 }
 
 /// Taints of devices have the time at which they were added.

@@ -387,6 +387,34 @@ async fn yaml_and_paths_as_they_are_written() {
     }
 }
 
+/// A definition may change its storage version, lists each one that objects were stored in, and keeps it until a client
+/// takes it off the list.
+#[tokio::test]
+async fn the_storage_version_changes() {
+    let api = Api::new(ServerConfig::default()).await;
+    create(&api, CRDS, &definition()).await;
+    create(&api, SHIPS, &ship("a")).await;
+    let (_, mut object) = api.send("GET", CRD, None).await;
+    let mut next = object["spec"]["versions"][0].clone();
+    next["name"] = json!("v2");
+    object["spec"]["versions"][0]["storage"] = json!(false);
+    object["spec"]["versions"].as_array_mut().unwrap().push(next);
+    let (code, changed) = api.send("PUT", CRD, Some(&object)).await;
+    assert_eq!((code, &changed["status"]["storedVersions"]), (200, &json!(["v1", "v2"])), "{changed}");
+    let (code, served) = api.send("GET", "/apis/test.dev/v2/namespaces/default/ships/a", None).await;
+    assert_eq!((code, &served["apiVersion"]), (200, &json!("test.dev/v2")), "{served}");
+
+    let remove = json!([{"op": "remove", "path": "/spec/versions/0"}]).to_string();
+    let remove = || api.send_text("PATCH", CRD, "application/json-patch+json", remove.clone());
+    let (code, refused) = remove().await;
+    assert_eq!(code, 422, "{refused}");
+    assert!(refused["message"].as_str().unwrap().contains("was previously a storage version"), "{refused}");
+    let stored = json!({"status": {"storedVersions": ["v2"]}});
+    assert_eq!(api.send("PATCH", &format!("{CRD}/status"), Some(&stored)).await.0, 200);
+    let (code, changed) = remove().await;
+    assert_eq!((code, &changed["status"]["storedVersions"]), (200, &json!(["v2"])), "{changed}");
+}
+
 /// However deep an object may be: what was taken can be read, changed and deleted.
 #[tokio::test]
 async fn what_is_deep_is_refused_or_read_again() {
