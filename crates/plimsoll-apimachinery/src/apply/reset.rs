@@ -14,9 +14,12 @@ pub fn reset(kind: &Kind, subresource: &str) -> Reset {
     let group = kind.gvk.group.as_str();
     let name = kind.gvk.kind.as_str();
     let has_status = kind.subresource("status").is_some();
+    let is_request = group == "certificates.k8s.io" && name == "CertificateSigningRequest";
     let paths: &[&[&str]] = match subresource {
+        "" if is_request => &[&["f:spec"], &["f:status"]],
         "" if has_status => &[&["f:status"]],
         "status" => status_resets(group, name, kind.custom.is_some()),
+        "approval" if is_request => &[&["f:spec"], &["f:status", "f:certificate"]],
         "finalize" => &[&["f:status"]],
         _ => &[],
     };
@@ -34,10 +37,13 @@ fn status_resets(group: &str, kind: &str, custom: bool) -> &'static [&'static [&
             &[&["f:spec"], &["f:metadata", "f:deletionTimestamp"], &["f:metadata", "f:ownerReferences"]]
         }
         ("apps", "Deployment") => &[&["f:spec"], &["f:metadata", "f:labels"]],
-        ("apiextensions.k8s.io", "CustomResourceDefinition")
-        | ("storage.k8s.io", "VolumeAttachment")
-        | ("apiregistration.k8s.io", "APIService")
-        | ("resource.k8s.io", "ResourceClaim") => &[&["f:spec"], &["f:metadata"]],
+        ("storage.k8s.io", "VolumeAttachment")
+        | ("networking.k8s.io", "ServiceCIDR")
+        | ("scheduling.k8s.io", "PodGroup")
+        | ("apiregistration.k8s.io" | "admissionregistration.k8s.io" | "resource.k8s.io", _)
+        | ("flowcontrol.apiserver.k8s.io" | "storagemigration.k8s.io" | "internal.apiserver.k8s.io", _) => {
+            &[&["f:spec"], &["f:metadata"]]
+        }
         ("certificates.k8s.io", "CertificateSigningRequest") => &[&["f:spec"], &["f:status", "f:conditions"]],
         ("networking.k8s.io", "NetworkPolicy") => &[],
         _ if custom => &[&["f:spec"], &["f:metadata"]],

@@ -330,6 +330,40 @@ fn managers_of_requests() {
     assert_eq!(manager_name("", &"é".repeat(100)).len(), MAX_MANAGER);
 }
 
+/// Writers do not own what an endpoint resets.
+#[test]
+fn endpoints_reset_fields() {
+    let request = ("certificates.k8s.io/v1", "CertificateSigningRequest");
+    let definition = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+    let schema = ("flowcontrol.apiserver.k8s.io/v1", "FlowSchema");
+    let (labels, spec, certificate, conditions) =
+        (".metadata.labels", ".spec", ".status.certificate", ".status.conditions");
+    for ((api_version, name), subresource, want) in [
+        (request, "", vec![labels]),
+        (request, "approval", vec![labels, conditions]),
+        (request, "status", vec![labels, certificate]),
+        (definition, "", vec![labels, spec]),
+        (definition, "status", vec![labels, certificate, conditions]),
+        (schema, "status", vec![certificate, conditions]),
+    ] {
+        let mut old = json!({"apiVersion": api_version, "kind": name, "metadata": {"name": "x"}});
+        let kind = kind_of(&old).unwrap();
+        old["metadata"]["labels"] = json!({"old": "1"});
+        on_update(&kind, "", None, &mut old, "m", "2026-01-01T00:00:00Z");
+        let mut new = old.clone();
+        new["metadata"]["labels"]["new"] = json!("1");
+        new["spec"] = json!({"some": "thing"});
+        new["status"] = json!({"certificate": "YQ==", "conditions": [{"type": "T", "status": "True"}]});
+        on_update(&kind, subresource, Some(&old), &mut new, "n", "2026-01-01T00:00:01Z");
+        let entries = managed_of(&new);
+        let entry = entries.iter().find(|e| e["manager"] == "n").unwrap();
+        let paths = managed::fields_of(entry).map(fields::paths).unwrap_or_default();
+        let mut found = vec![labels, spec, certificate, conditions];
+        found.retain(|field| paths.iter().any(|path| path.starts_with(field)));
+        assert_eq!(found, want, "{name} {subresource}: {paths:?}");
+    }
+}
+
 mod properties {
     use proptest::prelude::*;
 

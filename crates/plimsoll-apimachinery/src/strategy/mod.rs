@@ -333,8 +333,7 @@ fn status_update(kind: &Kind, old: &Obj, new: &mut Obj, now: Timestamp) {
 fn keeps_metadata(kind: &Kind) -> bool {
     matches!(
         (kind.gvk.group.as_str(), kind.gvk.kind.as_str()),
-        ("apiextensions.k8s.io", "CustomResourceDefinition")
-            | ("storage.k8s.io", "VolumeAttachment")
+        ("storage.k8s.io", "VolumeAttachment")
             | ("networking.k8s.io", "ServiceCIDR")
             | ("certificates.k8s.io", "PodCertificateRequest")
             | ("admissionregistration.k8s.io", _)

@@ -409,8 +409,10 @@ async fn the_storage_version_changes() {
     let (code, refused) = remove().await;
     assert_eq!(code, 422, "{refused}");
     assert!(refused["message"].as_str().unwrap().contains("was previously a storage version"), "{refused}");
-    let stored = json!({"status": {"storedVersions": ["v2"]}});
-    assert_eq!(api.send("PATCH", &format!("{CRD}/status"), Some(&stored)).await.0, 200);
+    // Unlike other status endpoints this one takes metadata, too.
+    let stored = json!({"metadata": {"labels": {"a": "b"}}, "status": {"storedVersions": ["v2"]}});
+    let (code, changed) = api.send("PATCH", &format!("{CRD}/status"), Some(&stored)).await;
+    assert_eq!((code, &changed["metadata"]["labels"]), (200, &json!({"a": "b"})), "{changed}");
     let (code, changed) = remove().await;
     assert_eq!((code, &changed["status"]["storedVersions"]), (200, &json!(["v2"])), "{changed}");
 }
