@@ -83,10 +83,7 @@ pub fn prepare_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Val
             bump(kind, before, o);
         }
         "status" => status_update(kind, before, o, now),
-        "finalize" => {
-            keep(o, before, "status");
-            with_child(o, "metadata", |meta| keep_metadata(meta, before));
-        }
+        "finalize" => keep(o, before, "status"),
         "ephemeralcontainers" | "resize" => {
             pod::subresource(subresource, before, o);
             bump(kind, before, o);

@@ -87,7 +87,8 @@ fn restore_template(was: &Obj, is: &mut Obj) {
     }
     let old_spec = object(was, "spec");
     let Some(spec) = child(is, "spec") else { return };
-    copy(old_spec, spec, &["nodeSelector", "tolerations", "schedulingGates", "resources"]);
+    // of resources those of containers only (`validatePodResourceUpdatesOnly`)
+    copy(old_spec, spec, &["nodeSelector", "tolerations", "schedulingGates"]);
     let node = object(object(old_spec, "affinity"), "nodeAffinity").clone();
     let mut affinity = object(spec, "affinity").clone();
     if node.is_empty() {
@@ -133,6 +134,21 @@ mod tests {
             let mut errors = Errors::default();
             template_update(as_obj(&old), as_obj(&new), &Path::new("spec"), &mut errors);
             assert_eq!(errors.0.is_empty(), fine, "{suspend} {status}");
+        }
+    }
+
+    #[test]
+    fn resources_change_in_containers_only() {
+        let job = |container: &str, pod: &str| {
+            let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
+            json!({"spec": {"suspend": true, "template": {"spec": {"resources": cpu(pod),
+                "containers": [{"name": "c", "resources": cpu(container)}]}}}})
+        };
+        for (container, pod, fine) in [("2", "1", true), ("1", "2", false)] {
+            let (old, new) = (job("1", "1"), job(container, pod));
+            let mut errors = Errors::default();
+            template_update(as_obj(&old), as_obj(&new), &Path::new("spec"), &mut errors);
+            assert_eq!(errors.0.is_empty(), fine, "{container} {pod}");
         }
     }
 }

@@ -82,3 +82,16 @@ fn changed_objects() {
         assert_eq!(got, want, "{plural} {after}");
     }
 }
+
+/// A write to `finalize` changes all but the status (`namespaceFinalizeStrategy`).
+#[test]
+fn a_namespace_is_finalized_with_its_metadata() {
+    let kind = kind("", "namespaces");
+    let old =
+        object(&kind, &json!({"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Terminating"}}));
+    let after = json!({"metadata": {"labels": {"a": "b"}}, "spec": {}, "status": {"phase": "Active"}});
+    let mut new = object(&kind, &after);
+    prepare_update(&kind, "finalize", &old, &mut new, "2026-11-20T10:00:00Z".parse().unwrap());
+    assert_eq!(new["metadata"]["labels"]["a"], "b");
+    assert_eq!((&new["spec"], &new["status"]["phase"]), (&json!({}), &json!("Terminating")));
+}
