@@ -7,49 +7,38 @@
 mod bare;
 mod compare;
 mod conflict;
+mod difference;
 mod fields;
 mod fieldset;
 mod last_applied;
 mod managed;
 mod merge;
+mod prune;
 mod reset;
 mod scale;
 #[cfg(test)]
 mod tests;
 mod types;
-
-use std::sync::LazyLock;
+mod versions;
+#[cfg(test)]
+mod versions_tests;
 
 use serde_json::{Map, Value};
 
 pub(crate) use self::compare::equal;
-use self::compare::{Comparison, Side, compare};
 use self::conflict::Conflict;
+use self::difference::{NOTHING, SYSTEM};
 use self::fields::Fields;
 use self::managed::Entry;
-use self::reset::{Reset, reset};
+use self::reset::reset;
 pub use self::scale::{Scaled, replace as replace_managed};
 use self::types::Type;
+pub use self::versions::{Served, Versions};
 use crate::error::ApiError;
 use crate::kinds::Kind;
 
 /// Longest name of a manager, in bytes (`FieldManagerMaxLength`).
 pub const MAX_MANAGER: usize = 128;
-
-/// Fields of metadata without an owner.
-const SYSTEM: [&str; 9] = [
-    "name",
-    "namespace",
-    "creationTimestamp",
-    "selfLink",
-    "uid",
-    "clusterName",
-    "generation",
-    "managedFields",
-    "resourceVersion",
-];
-
-static NOTHING: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
 
 /// Name of the manager of a request: the `fieldManager` parameter, else the head of the user agent.
 pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
@@ -67,9 +56,7 @@ pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
     name
 }
 
-/// Brings `metadata.managedFields` of `new` up to date after a create (`old` is `None`), update or patch, through
-/// the object (`subresource` empty) or one of its subresources. Both objects are decoded and defaulted; for `scale`
-/// they and their kind are Scales ([`Scaled`]). `now` is RFC 3339 in seconds.
+/// As [`Served::on_update`], for a kind without other versions.
 pub fn on_update(
     kind: &Kind,
     subresource: &str,
@@ -78,90 +65,13 @@ pub fn on_update(
     manager: &str,
     now: &str,
 ) {
-    // In the metadata of a custom resource, an empty list counts as missing.
-    let none = |given: &Value| kind.custom.is_some() && given.as_array().is_some_and(Vec::is_empty);
-    let given = managed::take(new).filter(|given| !none(given));
-    let mut entries = managed::live_or_new(old, given, !subresource.is_empty());
-    // Only creation and the first apply start tracking; other writes leave an untracked object untracked.
-    if entries.is_empty() && old.is_some() {
-        return;
-    }
-    // As upstream, which gives up and drops them (`UpdateNoErrors`).
-    let ty = Type::of(kind);
-    let known = if let Some(custom) = &kind.custom {
-        let field = |key: &str| new.get(key).and_then(Value::as_str).unwrap_or_default();
-        field("kind") == kind.gvk.kind
-            && field("apiVersion") == kind.gvk.api_version()
-            && entries.iter().all(|e| managed::is_version_of(e, &kind.gvk.group, &custom.versions))
-            && fieldset::fits(ty, new, 0)
-    } else {
-        fieldset::is_keyed(ty, new, 0)
-    };
-    if !known {
-        return;
-    }
-    update(kind, subresource, old, new, &mut entries, manager, now);
-    managed::put(new, entries);
+    Served::from(kind).on_update(subresource, old, new, manager, now);
 }
 
-fn update(
-    kind: &Kind,
-    subresource: &str,
-    old: Option<&Value>,
-    new: &Value,
-    entries: &mut Vec<Value>,
-    manager: &str,
-    now: &str,
-) {
-    managed::drop_unknown(kind, entries);
-    let reset = reset(kind, subresource);
-    let Comparison { changed, removed } = difference(kind, &reset, old, new);
-    for entry in entries.iter_mut() {
-        if let Some(set) = managed::fields_mut(entry) {
-            fields::subtract(set, &changed);
-            fields::subtract(set, &removed);
-        }
-    }
-    let api_version = kind.gvk.api_version();
-    let mine = Entry { manager, operation: "Update", api_version: &api_version, subresource };
-    let time = Some(now);
-    if !changed.is_empty() {
-        match entries.iter_mut().find(|e| Entry::of(e).same(&mine)) {
-            Some(entry) => {
-                let mut set = managed::fields_mut(entry).map(std::mem::take).unwrap_or_default();
-                fields::union(&mut set, changed);
-                *entry = mine.to_value(set, time);
-            }
-            None => entries.push(mine.to_value(changed, time)),
-        }
-    }
-    entries.retain(|e| managed::fields_of(e).is_some_and(|f| !f.is_empty()));
-    managed::cap(entries);
-}
-
-/// The fields that differ between two objects and that a manager can own.
-fn difference(kind: &Kind, reset: &Reset, old: Option<&Value>, new: &Value) -> Comparison {
-    let skip = |parent: &str, field: &str| match parent {
-        "" => matches!(field, "apiVersion" | "kind") || reset.drops(field),
-        _ => SYSTEM.contains(&field),
-    };
-    let old = match old {
-        Some(old) => Side::Value(old),
-        None if kind.custom.is_none() => Side::Zero,
-        None => Side::Value(&NOTHING),
-    };
-    let mut difference = compare(Type::of(kind), old, new, &skip);
-    reset.filter(&mut difference.changed);
-    reset.filter(&mut difference.removed);
-    difference
-}
-
-/// Server-side apply: merges `applied` into `live` (`None`: the object is created) and updates the managed fields. The
-/// result still needs defaults.
+/// As [`Served::apply`], for a kind without other versions.
 ///
 /// # Errors
-/// 400 for another kind or for managedFields in the configuration, 409 for conflicts unless `force`, 500 (as
-/// upstream) when the configuration doesn't fit the schema.
+/// As there.
 pub fn apply(
     kind: &Kind,
     subresource: &str,
@@ -171,34 +81,156 @@ pub fn apply(
     force: bool,
     now: &str,
 ) -> Result<Value, ApiError> {
-    check_applied(kind, applied)?;
-    let mut object = live.cloned().unwrap_or_else(|| NOTHING.clone());
-    let mut entries = managed::live(live);
-    drop(managed::take(&mut object));
-    if entries.is_empty() && live.is_some() {
-        update(kind, subresource, None, &object, &mut entries, "before-first-apply", now);
-    }
-    managed::drop_unknown(kind, &mut entries);
-    let write = Write { kind, subresource, manager, now };
-    let live_object = live.is_some().then_some(&object);
-    let result = match write.apply(live_object, applied, entries.clone(), force) {
-        Err(conflicts) if manager == "kubectl" => {
-            let allowed = last_applied::own_fields(kind, &object);
-            let left = conflicts.into_iter().filter_map(|c| c.without(&allowed)).collect::<Vec<_>>();
-            if left.is_empty() { write.apply(live_object, applied, entries, true) } else { Err(left) }
+    Served::from(kind).apply(subresource, live, applied, manager, force, now)
+}
+
+impl Served<'_> {
+    /// Brings `metadata.managedFields` of `new` up to date after a create (`old` is `None`), update or patch, through
+    /// the object (`subresource` empty) or one of its subresources. Both objects are decoded and defaulted; for `scale`
+    /// they and their kind are Scales ([`Scaled`]). `now` is RFC 3339 in seconds.
+    pub fn on_update(
+        self,
+        subresource: &str,
+        old: Option<&Value>,
+        new: &mut Value,
+        manager: &str,
+        now: &str,
+    ) {
+        let kind = self.kind;
+        // In the metadata of a custom resource, an empty list counts as missing.
+        let none = |given: &Value| kind.custom.is_some() && given.as_array().is_some_and(Vec::is_empty);
+        let given = managed::take(new).filter(|given| !none(given));
+        let mut entries = managed::live_or_new(old, given, !subresource.is_empty());
+        // Only creation and the first apply start tracking; other writes leave an untracked object untracked.
+        if entries.is_empty() && old.is_some() {
+            return;
         }
-        result => result,
-    };
-    let (mut object, entries) = result.map_err(conflict::error)?;
-    if manager == "kubectl" {
-        last_applied::sync(&mut object, applied);
+        // As upstream, which gives up and drops them (`UpdateNoErrors`).
+        let ty = Type::of(kind);
+        let known = if let Some(custom) = &kind.custom {
+            let field = |key: &str| new.get(key).and_then(Value::as_str).unwrap_or_default();
+            field("kind") == kind.gvk.kind
+                && field("apiVersion") == kind.gvk.api_version()
+                && entries.iter().all(|e| managed::is_version_of(e, &kind.gvk.group, &custom.versions))
+                && fieldset::fits(ty, new, 0)
+        } else {
+            fieldset::is_keyed(ty, new, 0)
+        };
+        if known && self.update(subresource, old, new, &mut entries, manager, now).is_ok() {
+            managed::put(new, entries);
+        }
     }
-    managed::put(&mut object, entries);
-    Ok(object)
+
+    fn update(
+        self,
+        subresource: &str,
+        old: Option<&Value>,
+        new: &Value,
+        entries: &mut Vec<Value>,
+        manager: &str,
+        now: &str,
+    ) -> Result<(), ApiError> {
+        managed::drop_unknown(self.kind, entries);
+        let differences = self.differences(subresource, old, new, entries)?;
+        differences.take_from(entries);
+        let changed = differences.own.changed;
+        let api_version = self.kind.gvk.api_version();
+        let mine = Entry { manager, operation: "Update", api_version: &api_version, subresource };
+        let time = Some(now);
+        if !changed.is_empty() {
+            match entries.iter_mut().find(|e| Entry::of(e).same(&mine)) {
+                Some(entry) => {
+                    let mut set = managed::fields_mut(entry).map(std::mem::take).unwrap_or_default();
+                    fields::union(&mut set, changed);
+                    *entry = mine.to_value(set, time);
+                }
+                None => entries.push(mine.to_value(changed, time)),
+            }
+        }
+        entries.retain(|e| managed::fields_of(e).is_some_and(|f| !f.is_empty()));
+        managed::cap(entries);
+        Ok(())
+    }
+
+    /// Server-side apply: merges `applied` into `live` (`None`: the object is created) and updates the managed fields.
+    /// The result still needs defaults.
+    ///
+    /// # Errors
+    /// 400 for another kind or for managedFields in the configuration, 409 for conflicts unless `force`, 500 (as
+    /// upstream) when the configuration doesn't fit the schema, or when the object can't be converted to the version of
+    /// an entry.
+    pub fn apply(
+        self,
+        subresource: &str,
+        live: Option<&Value>,
+        applied: &Value,
+        manager: &str,
+        force: bool,
+        now: &str,
+    ) -> Result<Value, ApiError> {
+        let kind = self.kind;
+        check_applied(kind, applied)?;
+        let mut object = live.cloned().unwrap_or_else(|| NOTHING.clone());
+        let mut entries = managed::live(live);
+        drop(managed::take(&mut object));
+        if entries.is_empty() && live.is_some() {
+            self.update(subresource, None, &object, &mut entries, "before-first-apply", now)?;
+        }
+        managed::drop_unknown(kind, &mut entries);
+        known_versions(kind, &entries)?;
+        let write = Write { served: self, subresource, manager, now };
+        let live_object = live.is_some().then_some(&object);
+        let result = match write.apply(live_object, applied, entries.clone(), force) {
+            Err(Refusal::Conflicts(conflicts)) if manager == "kubectl" => {
+                let allowed = last_applied::own_fields(kind, &object);
+                let left = conflicts.into_iter().filter_map(|c| c.without(&allowed)).collect::<Vec<_>>();
+                if left.is_empty() {
+                    write.apply(live_object, applied, entries, true)
+                } else {
+                    Err(Refusal::Conflicts(left))
+                }
+            }
+            result => result,
+        };
+        let (mut object, entries) = result.map_err(|refusal| match refusal {
+            Refusal::Conflicts(conflicts) => conflict::error(conflicts),
+            Refusal::Failed(error) => error,
+        })?;
+        if manager == "kubectl" {
+            last_applied::sync(&mut object, applied);
+        }
+        managed::put(&mut object, entries);
+        Ok(object)
+    }
+}
+
+/// A custom resource can't be converted to versions that its definition doesn't have (`crConverter.ConvertToVersion`).
+fn known_versions(kind: &Kind, entries: &[Value]) -> Result<(), ApiError> {
+    let Some(custom) = &kind.custom else { return Ok(()) };
+    let unknown = entries.iter().find(|e| !managed::is_version_of(e, &kind.gvk.group, &custom.versions));
+    unknown.map_or(Ok(()), |entry| {
+        let version = Entry::of(entry).api_version;
+        let message = format!("request to convert CR to an invalid group/version: {version}");
+        Err(ApiError::new(500, "", message))
+    })
+}
+
+/// Why an apply changes nothing.
+enum Refusal {
+    /// Other managers own the fields.
+    Conflicts(Vec<Conflict>),
+    /// Something else.
+    Failed(ApiError),
+}
+
+impl From<ApiError> for Refusal {
+    fn from(error: ApiError) -> Self {
+        Self::Failed(error)
+    }
 }
 
 struct Write<'a> {
-    kind: &'a Kind,
+    served: Served<'a>,
     subresource: &'a str,
     manager: &'a str,
     now: &'a str,
@@ -211,10 +243,10 @@ impl Write<'_> {
         applied: &Value,
         mut entries: Vec<Value>,
         force: bool,
-    ) -> Result<(Value, Vec<Value>), Vec<Conflict>> {
-        let ty = Type::of(self.kind);
-        let reset = reset(self.kind, self.subresource);
-        let api_version = self.kind.gvk.api_version();
+    ) -> Result<(Value, Vec<Value>), Refusal> {
+        let kind = self.served.kind;
+        let ty = Type::of(kind);
+        let api_version = kind.gvk.api_version();
         let mine = Entry {
             manager: self.manager,
             operation: "Apply",
@@ -222,16 +254,15 @@ impl Write<'_> {
             subresource: self.subresource,
         };
         let mut set = fieldset::field_set(ty, applied);
-        reset.filter(&mut set);
+        reset(kind, self.subresource).filter(&mut set);
         let last = entries.iter().position(|e| Entry::of(e).same(&mine)).map(|i| entries.remove(i));
-        let last_set = last.as_ref().and_then(managed::fields_of).filter(|s| !s.is_empty());
         let mut merged = merge::merge(ty, live.unwrap_or(&NOTHING), applied);
-        if let Some(last_set) = last_set {
-            merged = prune(ty, &merged, last_set, &entries, &set);
+        if let Some(last) = &last {
+            merged = self.served.prune(merged, last, &entries, &set)?;
         }
         let unchanged = live.is_some_and(|l| compare::equal(l, &merged));
         if let Some(live) = live.filter(|_| !unchanged) {
-            self.settle(&reset, live, &merged, &mut entries, force)?;
+            self.settle(live, &merged, &mut entries, force)?;
         }
         strip_system(&mut set);
         let last_time = last.as_ref().and_then(|l| l.get("time")).and_then(Value::as_str);
@@ -243,54 +274,26 @@ impl Write<'_> {
     /// Finds the fields that the apply takes from other managers, and takes them when forced.
     fn settle(
         &self,
-        reset: &Reset,
         live: &Value,
         merged: &Value,
         entries: &mut [Value],
         force: bool,
-    ) -> Result<(), Vec<Conflict>> {
-        let Comparison { changed, removed } = difference(self.kind, reset, Some(live), merged);
+    ) -> Result<(), Refusal> {
+        let differences = self.served.differences(self.subresource, Some(live), merged, entries)?;
         let mut conflicts = Vec::new();
         for entry in entries.iter() {
             let Some(set) = managed::fields_of(entry) else { continue };
-            let taken = fields::intersection(set, &changed);
+            let taken = fields::intersection(set, &differences.of(entry).changed);
             if !taken.is_empty() {
                 conflicts.push(Conflict::new(&Entry::of(entry), taken));
             }
         }
         if !conflicts.is_empty() && !force {
-            return Err(conflicts);
+            return Err(Refusal::Conflicts(conflicts));
         }
-        for entry in entries.iter_mut() {
-            if let Some(set) = managed::fields_mut(entry) {
-                fields::subtract(set, &changed);
-                fields::subtract(set, &removed);
-            }
-        }
+        differences.take_from(entries);
         Ok(())
     }
-}
-
-/// Removes the fields that the manager applied last time, doesn't apply now, and no other manager owns.
-fn prune(ty: Type<'_>, merged: &Value, last: &Fields, others: &[Value], set: &Fields) -> Value {
-    let named = |set: &Fields| fieldset::with_named_parents(ty, set);
-    let last = named(last);
-    let mut owned = set.clone();
-    for other in others.iter().filter_map(managed::fields_of) {
-        fields::union(&mut owned, other.clone());
-    }
-    let all = named(&fieldset::field_set(ty, merged));
-    // Fields that another manager or this configuration still owns come back.
-    let pruned = merge::remove(ty, merged, &last);
-    let mut kept = named(&fieldset::field_set(ty, &pruned));
-    fields::union(&mut kept, named(&owned));
-    let mut gone = all.clone();
-    fields::subtract(&mut gone, &kept);
-    let pruned = merge::remove(ty, merged, &gone);
-    // So do fields that were removed only with their parent and that this manager never owned.
-    let mut gone = all;
-    fields::subtract(&mut gone, &named(&fieldset::field_set(ty, &pruned)));
-    merge::remove(ty, merged, &fields::intersection(&gone, &last))
 }
 
 fn strip_system(set: &mut Fields) {

@@ -6,6 +6,7 @@
 mod autoscaling;
 mod call;
 pub mod shared;
+pub mod versions;
 pub mod webhook;
 
 use plimsoll_apimachinery::{Gvk, Kind};

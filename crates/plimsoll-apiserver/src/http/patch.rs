@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::header;
+use plimsoll_apimachinery::apply::Served;
 use plimsoll_apimachinery::{ApiError, Kind};
 use serde_json::Value;
 
@@ -11,6 +12,7 @@ use super::endpoint::write_of;
 use super::options::WriteOptions;
 use super::present::present_written;
 use super::reply::Reply;
+use crate::convert::versions::OtherVersions;
 use crate::machine::{self, PatchType};
 use crate::pipeline::{self, Change};
 
@@ -72,9 +74,10 @@ async fn apply(
     let warnings = std::sync::Mutex::new(Vec::new());
     let (manager, now, sub) = (write.manager.clone(), write.now, write.subresource.clone());
     let force = options.force.unwrap_or(false);
-    let make = |old: Option<&Value>| {
+    let make = |old: Option<&Value>, versions: &OtherVersions| {
         let intent = machine::parse_apply(&body)?;
-        let object = machine::apply(kind, old, &intent, &manager, &sub, force, now)?;
+        let served = Served { kind, versions: Some(versions) };
+        let object = machine::apply(served, old, &intent, &manager, &sub, force, now)?;
         let notes = machine::strict_apply(&body, options.field_validation)?;
         if let Ok(mut warnings) = warnings.lock() {
             *warnings = notes;

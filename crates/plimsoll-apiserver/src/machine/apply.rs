@@ -73,8 +73,8 @@ pub fn check_apply(kind: &Kind, intent: &Value) -> Result<(), ApiError> {
 ///
 /// # Errors
 /// Conflicts with other managers.
-pub fn apply(
-    kind: &Kind,
+pub fn apply<'a>(
+    kind: impl Into<owners::Served<'a>>,
     old: Option<&Value>,
     intent: &Value,
     manager: &str,
@@ -82,8 +82,10 @@ pub fn apply(
     force: bool,
     now: Timestamp,
 ) -> Result<Value, ApiError> {
+    let served = kind.into();
+    let kind = served.kind;
     let now = crate::time::seconds(now);
-    let merged = owners::apply(kind, subresource, old, intent, manager, force, &now)?;
+    let merged = served.apply(subresource, old, intent, manager, force, &now)?;
     let conformed = codec::conform(kind, merged).map_err(|why| ApiError::new(500, "", why))?;
     let mut object = conformed.object;
     default(kind, &mut object);

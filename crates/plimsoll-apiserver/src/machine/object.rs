@@ -68,14 +68,16 @@ pub fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, old: &Val
 }
 
 /// Records in `new` the field managers of what changed.
-pub fn own_update(
-    kind: &Kind,
+pub fn own_update<'a>(
+    kind: impl Into<owners::Served<'a>>,
     old: Option<&Value>,
     new: &mut Value,
     manager: &str,
     subresource: &str,
     now: Timestamp,
 ) -> Result<(), ApiError> {
+    let served = kind.into();
+    let kind = served.kind;
     if kind.gvk.group == "apps" && kind.gvk.kind == "DaemonSet" {
         // A field of upstream's internal type that shows as an annotation.
         const GENERATION: &str = "deprecated.daemonset.template.generation";
@@ -86,7 +88,7 @@ pub fn own_update(
             new["metadata"]["annotations"][GENERATION] = json!("0");
         }
     }
-    owners::on_update(kind, subresource, old, new, manager, &crate::time::seconds(now));
+    served.on_update(subresource, old, new, manager, &crate::time::seconds(now));
     Ok(())
 }
 

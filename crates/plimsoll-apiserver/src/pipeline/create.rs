@@ -3,7 +3,7 @@
 use plimsoll_apimachinery::ApiError;
 use serde_json::{Value, json};
 
-use super::{Updated, Write, authorize, devices, is_service, meta, service, settled};
+use super::{Updated, Write, authorize, devices, is_service, meta, owners, service, settled};
 use crate::store::{Expected, StoreError};
 use crate::{admission, convert, machine};
 
@@ -24,7 +24,7 @@ async fn create_unowned(w: &mut Write, mut object: Value) -> Result<Updated, Api
     w.name = meta::text(&object, "name").to_owned();
     meta::drop_deletion(&mut object);
     w.warnings.extend(meta::dedup_owners(&mut object, false));
-    machine::own_update(&w.kind, None, &mut object, &w.manager, &w.subresource, w.now)?;
+    owners::own_update(w, None, &mut object).await?;
     create_owned(w, object).await
 }
 

@@ -9,6 +9,7 @@ mod create;
 mod delete;
 mod devices;
 mod meta;
+mod owners;
 mod service;
 mod update;
 

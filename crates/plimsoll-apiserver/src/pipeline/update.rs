@@ -7,7 +7,10 @@ use plimsoll_apimachinery::{ApiError, FieldError, Gvk};
 use serde_json::{Value, json};
 
 use super::create::create_owned;
-use super::{Admission, Updated, Write, create, devices, is_service, meta, service, settled, uid_conflict};
+use super::{
+    Admission, Updated, Write, create, devices, is_service, meta, owners, service, settled, uid_conflict,
+};
+use crate::convert::versions::{OtherVersions, with_versions};
 use crate::store::{Encoded, Expected, Key, Record, StoreError};
 use crate::{admission, convert, machine};
 
@@ -17,6 +20,9 @@ const MAX_ATTEMPTS: usize = 100;
 const LOCK_MESSAGE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
+/// The state after a server-side apply: of the one before, if there is one, and of that in the versions in which managers wrote.
+type Applied<'a> = dyn Fn(Option<&Value>, &OtherVersions) -> Result<Value, ApiError> + Send + Sync + 'a;
+
 /// Where the new state comes from.
 pub enum Change<'a> {
     /// A whole object, defaulted.
@@ -24,7 +30,7 @@ pub enum Change<'a> {
     /// A function of the current state (in the version of the request). It gives the new state, defaulted.
     Patch(&'a (dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync)),
     /// Server-side apply: a function of the current state, if there is one. It sets the managed fields itself.
-    Apply(&'a (dyn Fn(Option<&Value>) -> Result<Value, ApiError> + Send + Sync)),
+    Apply(&'a Applied<'a>),
     /// The server's own change of a part (binding, eviction): as a patch, without ownership of fields.
     Internal(&'a (dyn Fn(Value) -> Result<Value, ApiError> + Send + Sync)),
     /// As [`Change::Internal`], with a quick way that doesn't read the whole object. It gives up on all that isn't plain.
@@ -115,7 +121,7 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
     let mut new = match change {
         Change::Replace(object) => object.clone(),
         Change::Patch(f) => f(&old).map_err(fatal)?,
-        Change::Apply(f) => f(Some(&old)).map_err(fatal)?,
+        Change::Apply(f) => with_versions(w, |versions| f(Some(&old), versions)).await.map_err(fatal)?,
         Change::Internal(f) => return attempt_internal(w, key, record, old, *f).await,
         Change::Part(part) => return attempt_internal(w, key, record, old, part.whole).await,
     };
@@ -131,8 +137,7 @@ async fn attempt_update(w: &mut Write, change: &Change<'_>) -> Attempt<Updated> 
     }
     // who owns what of a Scale is settled where it is turned into a change of the object
     if !matches!(change, Change::Apply(_)) && w.subresource != "scale" {
-        machine::own_update(&w.kind, Some(&old), &mut new, &w.manager, &w.subresource, w.now)
-            .map_err(fatal)?;
+        owners::own_update(w, Some(&old), &mut new).await.map_err(fatal)?;
     }
     admission::mutate(w, &mut new, Some(&old), admission::Operation::Update).await.map_err(fatal)?;
     w.warnings.extend(meta::dedup_owners(&mut new, true));
@@ -242,7 +247,7 @@ fn retryable(w: &Write, e: &StoreError, name: &str) -> (ApiError, bool) {
 
 async fn create_instead(w: &mut Write, change: &Change<'_>) -> Result<Updated, ApiError> {
     let object = match change {
-        Change::Apply(f) if w.subresource.is_empty() => f(None)?,
+        Change::Apply(f) if w.subresource.is_empty() => f(None, &OtherVersions::of(w))?,
         Change::Replace(object) if w.subresource.is_empty() && creates_on_update(w) => object.clone(),
         _ => return Err(w.not_found(&w.name.clone())),
     };

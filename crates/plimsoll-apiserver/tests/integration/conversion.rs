@@ -164,6 +164,39 @@ async fn objects_are_converted_by_their_webhook() {
     }
 }
 
+/// Managers that wrote in different versions are told apart by what the webhook makes of the object.
+#[tokio::test]
+async fn managers_own_fields_in_the_version_they_wrote_in() {
+    let (api, behaviour, _endpoint) = port(false).await;
+    let apply = async |path: &str, manager: &str, object: Value| {
+        let path = format!("{path}/a?fieldManager={manager}");
+        api.send_text("PATCH", &path, "application/apply-patch+yaml", object.to_string()).await
+    };
+    let (code, made) = apply(OLD, "m", ship("v1", "a", &json!({"load": "12t"}))).await;
+    assert_eq!(code, 201, "{made}");
+    let (code, status) = apply(NEW, "other", ship("v2", "a", &json!({"tonnes": 13}))).await;
+    let message = r#"Apply failed with 1 conflict: conflict with "m": .spec.load"#;
+    assert_eq!((code, &status["message"]), (409, &json!(message)));
+    let (code, shared) = apply(NEW, "other", ship("v2", "a", &json!({"tonnes": 12}))).await;
+    assert_eq!(code, 200, "{shared}");
+    // An update takes the field from both.
+    let patch = json!({"spec": {"tonnes": 14}});
+    let (code, object) = api.send("PATCH", &format!("{NEW}/a?fieldManager=u"), Some(&patch)).await;
+    assert_eq!(code, 200, "{object}");
+    let entries = object["metadata"]["managedFields"].as_array().unwrap().iter();
+    let owning = entries.filter(|e| e["fieldsV1"]["f:spec"].is_object());
+    let managers: Vec<_> = owning.map(|e| e["manager"].as_str().unwrap()).collect();
+    assert_eq!(managers, ["u"], "{object}");
+
+    // Without the webhook an object can be updated, but loses its managers.
+    let (code, applied) = apply(OLD, "m", ship("v1", "a", &json!({"load": "14t"}))).await;
+    assert_eq!(code, 200, "{applied}");
+    behaviour.refuses.store(true, Ordering::SeqCst);
+    let patch = json!({"spec": {"tonnes": 15}});
+    let (code, object) = api.send("PATCH", &format!("{NEW}/a?fieldManager=u"), Some(&patch)).await;
+    assert_eq!((code, &object["metadata"]["managedFields"]), (200, &Value::Null), "{object}");
+}
+
 #[tokio::test]
 async fn lists_and_watches_see_one_version() {
     let (api, behaviour, _endpoint) = port(false).await;

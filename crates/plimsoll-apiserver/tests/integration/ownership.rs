@@ -114,6 +114,35 @@ async fn what_was_emptied_stays() {
     assert_eq!(managers.len(), 2, "{object}");
 }
 
+/// A manager that wrote in another version owns what its fields are called in this one.
+#[tokio::test]
+async fn owners_in_another_version() {
+    let api = Api::new(ServerConfig::default()).await;
+    let path =
+        |version: &str| format!("/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers/h");
+    let scaler = |version: &str, spec: Value| {
+        json!({"apiVersion": format!("autoscaling/{version}"), "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "h"}, "spec": spec})
+    };
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
+    let whole = json!({"scaleTargetRef": target, "maxReplicas": 3, "targetCPUUtilizationPercentage": 50});
+    assert_eq!(apply(&api, &path("v1"), "m1", &scaler("v1", whole)).await.0, 201);
+    let usage = json!({"type": "Utilization", "averageUtilization": 60});
+    let metrics = json!({"metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": usage}}]});
+    let metrics = scaler("v2", metrics);
+    let unforced = format!("{}?fieldManager=m2", path("v2"));
+    let kind = "application/apply-patch+yaml";
+    let (code, status) = api.send_text("PATCH", &unforced, kind, metrics.to_string()).await;
+    let message = r#"Apply failed with 1 conflict: conflict with "m1": .spec.targetCPUUtilizationPercentage"#;
+    assert_eq!((code, status["message"].as_str()), (409, Some(message)));
+    let (code, forced) = apply(&api, &path("v2"), "m2", &metrics).await;
+    assert_eq!(code, 200, "{forced}");
+    let entries = forced["metadata"]["managedFields"].as_array().unwrap();
+    let of_first = &entries.iter().find(|e| e["manager"] == "m1").unwrap()["fieldsV1"]["f:spec"];
+    assert!(of_first["f:maxReplicas"].is_object(), "{of_first}");
+    assert!(of_first["f:targetCPUUtilizationPercentage"].is_null(), "{of_first}");
+}
+
 /// A patched document of a built-in kind is read as what it calls itself, a strategic one as what it was.
 #[tokio::test]
 async fn patches_of_kind_and_version() {

@@ -12,6 +12,7 @@ use super::super::present::present;
 use super::super::reply::Reply;
 use super::super::{Req, body_format};
 use super::{own_kind, read};
+use crate::convert::versions::OtherVersions;
 use crate::machine::scale::{owned_scale, scale_of, with_owned};
 use crate::machine::{self, PatchType};
 use crate::pipeline::{self, Change};
@@ -70,7 +71,7 @@ async fn patch(req: &mut Req, kind: &Arc<Kind>, own: &Arc<Kind>) -> Result<Value
     };
     if apply {
         let force = options.force.unwrap_or(false);
-        let make = |old: Option<&Value>| {
+        let make = |old: Option<&Value>, _: &OtherVersions| {
             let old =
                 old.ok_or_else(|| ApiError::not_found(&kind.gvk.group, &kind.plural, &req.info.name))?;
             let scale = machine::parse_apply(&req.body)?;
