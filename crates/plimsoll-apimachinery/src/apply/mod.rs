@@ -14,6 +14,7 @@ mod last_applied;
 mod managed;
 mod merge;
 mod prune;
+mod reconcile;
 mod reset;
 mod scale;
 #[cfg(test)]
@@ -131,6 +132,7 @@ impl Served<'_> {
         now: &str,
     ) -> Result<(), ApiError> {
         managed::drop_unknown(self.kind, entries);
+        self.reconcile(entries);
         let differences = self.differences(subresource, old, new, entries)?;
         differences.take_from(entries);
         let changed = differences.own.changed;
@@ -178,6 +180,7 @@ impl Served<'_> {
         }
         managed::drop_unknown(kind, &mut entries);
         known_versions(kind, &entries)?;
+        self.reconcile(&mut entries);
         let write = Write { served: self, subresource, manager, now };
         let live_object = live.is_some().then_some(&object);
         let result = match write.apply(live_object, applied, entries.clone(), force) {

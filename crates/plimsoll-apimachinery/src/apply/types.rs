@@ -168,6 +168,11 @@ impl<'a> MapType<'a> {
         self.schema.is_none()
     }
 
+    /// Whether no type of any field is known.
+    pub fn is_untyped(&self) -> bool {
+        self.schema.is_none_or(|(_, schema)| schema.properties.is_empty() && schema.additional.is_none())
+    }
+
     /// Type of a field; `None` when it isn't declared.
     pub fn field(&self, name: &str) -> Option<Type<'a>> {
         let Some((schemas, schema)) = self.schema else { return Some(Type::Deduced) };

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::difference::{Differences, difference};
-use super::managed::Entry;
+use super::managed::{self, Entry};
+use super::reconcile::reconcile;
+use super::types::Type;
 use crate::error::ApiError;
 use crate::kinds::Kind;
 
@@ -58,6 +60,17 @@ impl Served<'_> {
         match self.versions {
             Some(versions) if object["apiVersion"] != api_version => versions.convert(object, api_version),
             _ => Ok(object.clone()),
+        }
+    }
+
+    /// Brings entries in line with the present schemas (`reconcileManagedFieldsWithSchemaChanges`).
+    pub(super) fn reconcile(self, entries: &mut [Value]) {
+        for entry in entries {
+            let other = self.other(Entry::of(entry).api_version);
+            let kind = other.as_deref().unwrap_or(self.kind);
+            if let Some(set) = managed::fields_mut(entry) {
+                reconcile(Type::of(kind), set);
+            }
         }
     }
 

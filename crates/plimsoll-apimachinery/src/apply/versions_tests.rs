@@ -1,4 +1,4 @@
-//! Managers that wrote in other versions.
+//! Managers that wrote in other versions, and under other schemas.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Versions for Renaming {
     fn convert(&self, object: &Value, api_version: &str) -> Result<Value, ApiError> {
         let mut object = object.clone();
         let (from, to) = if api_version == "test.dev/v1" { ("amount", "size") } else { ("size", "amount") };
-        if let Some(spec) = object["spec"].as_object_mut()
+        if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
             && let Some(number) = spec.remove(from)
         {
             spec.insert(to.to_owned(), number);
@@ -111,4 +111,42 @@ fn versions_that_are_gone_can_not_be_applied_to() {
     let refused = apply(&left[0], "", Some(&live), &applied, "m", false, "t").unwrap_err();
     let message = "request to convert CR to an invalid group/version: test.dev/v1";
     assert_eq!((refused.code, refused.message.as_str()), (500, message));
+}
+
+#[test]
+fn managers_of_parts_own_what_becomes_atomic() {
+    let item = json!({"type": "object", "properties": {"name": {"type": "string"}, "n": {"type": "integer"}},
+        "required": ["name"]});
+    let spec = |list: &str, map: &str| {
+        json!({"type": "object", "properties": {
+            "list": {"type": "array", "items": item, "x-kubernetes-list-type": list,
+                "x-kubernetes-list-map-keys": if list == "map" { json!(["name"]) } else { json!(null) }},
+            "map": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+                "x-kubernetes-map-type": map}}})
+    };
+    let kind = |list: &str, map: &str| kinds(&[("v1", spec(list, map))]).remove(0);
+    let (parts, whole) = (kind("map", "granular"), kind("atomic", "atomic"));
+    let applied = ship("v1", &json!({"list": [{"name": "x", "n": 1}], "map": {"a": "1"}}));
+    let live = apply(&parts, "", None, &applied, "m", false, "2026-01-01T00:00:00Z").unwrap();
+    let granular = [".spec.list[name=\"x\"]", ".spec.list[name=\"x\"].n", ".spec.list[name=\"x\"].name"];
+    let owners = owned(&live);
+    let paths = &owners[0].2;
+    assert!(granular.iter().all(|path| paths.iter().any(|p| p == path)), "{paths:?}");
+
+    let other = json!({"apiVersion": "test.dev/v1", "kind": "Ship",
+        "metadata": {"name": "s", "namespace": "default", "labels": {"a": "b"}}});
+    let after = apply(&whole, "", Some(&live), &other, "other", false, "2026-01-01T00:00:01Z").unwrap();
+    let atomic = row("m", "v1", &[".spec.list", ".spec.map"]);
+    assert_eq!(owned(&after)[0], atomic);
+    let mut updated = live.clone();
+    updated["metadata"]["labels"] = json!({"a": "b"});
+    on_update(&whole, "", Some(&live), &mut updated, "u", "2026-01-01T00:00:01Z");
+    assert_eq!(owned(&updated)[0], atomic);
+    // The way back gives the manager nothing until it applies again.
+    let back = apply(&parts, "", Some(&after), &other, "other", false, "2026-01-01T00:00:02Z").unwrap();
+    assert_eq!(owned(&back)[0], atomic);
+    // Another manager that sets a part takes that from the whole.
+    let part = ship("v1", &json!({"map": {"a": "2"}}));
+    let refused = apply(&whole, "", Some(&after), &part, "other", false, "t").unwrap_err();
+    assert!(refused.message.ends_with(": .spec.map"), "{}", refused.message);
 }
