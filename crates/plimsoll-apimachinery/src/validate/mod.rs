@@ -52,7 +52,7 @@ use crate::obj::Obj;
 pub use address::endpoint_address;
 pub(crate) use checks::{dns_1035_label, dns_subdomain, is_subdomain};
 pub(crate) use pod::APP_ARMOR;
-pub use warnings::warnings;
+pub use warnings::{status_warnings, warnings};
 
 use path::{Errors, Path};
 

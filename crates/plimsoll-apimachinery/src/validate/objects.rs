@@ -65,6 +65,17 @@ pub(super) fn service(o: &Obj, found: &mut Vec<String>) {
     }
 }
 
+/// Addresses of load balancers that are written in an unusual way.
+pub(super) fn balancer_status(status: &Obj, found: &mut Vec<String>) {
+    let path = Path::new("status");
+    let at = path.field("loadBalancer");
+    let at = at.field("ingress");
+    let points = list(object(status, "loadBalancer"), "ingress").iter().map(as_obj);
+    for (i, ip) in points.map(|point| text(point, "ip")).enumerate().filter(|(_, ip)| !ip.is_empty()) {
+        found.extend(address::warning(&at.index(i), ip));
+    }
+}
+
 /// core/v1 Node.
 pub(super) fn node(o: &Obj, found: &mut Vec<String>) {
     let spec = object(o, "spec");

@@ -6,7 +6,20 @@ use super::{checks, deprecated, endpoints, network_policy, networking, objects, 
 use crate::kinds::Kind;
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
-/// Texts for `Warning` headers; `old` is the object before an update.
+/// Texts for `Warning` headers about a status that is written.
+pub fn status_warnings(kind: &Kind, new: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let Some(new) = new.as_object() else { return found };
+    let status = object(new, "status");
+    match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
+        ("", "Pod") => pod::warnings::addresses(status, &mut found),
+        ("", "Service") | ("networking.k8s.io", "Ingress") => objects::balancer_status(status, &mut found),
+        _ => {}
+    }
+    found
+}
+
+/// Texts for `Warning` headers about an object itself; `old` is the object before an update.
 pub fn warnings(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<String> {
     let Some(new) = new.as_object() else { return Vec::new() };
     let mut found = Vec::new();
@@ -14,13 +27,7 @@ pub fn warnings(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<String> {
         return found;
     }
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
-        ("", "Pod") => match old.and_then(Value::as_object) {
-            None => pod::warnings::pod(new, &mut found),
-            Some(old) if old.get("status") != new.get("status") => {
-                pod::warnings::addresses(object(new, "status"), &mut found);
-            }
-            Some(_) => {}
-        },
+        ("", "Pod") if old.is_none() => pod::warnings::pod(new, &mut found),
         ("apps" | "batch", _) | ("", "PodTemplate" | "ReplicationController") => {
             let (template, path) = match kind.gvk.kind.as_str() {
                 "CronJob" => (

@@ -41,8 +41,11 @@ pub fn validate_update(kind: &Kind, subresource: &str, new: &Value, old: &Value)
     errors
 }
 
-/// Warnings about an object that is accepted.
-pub fn warnings(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<String> {
+/// Warnings about an object that is accepted, written through a subresource (empty: the object itself).
+pub fn warnings(kind: &Kind, subresource: &str, new: &Value, old: Option<&Value>) -> Vec<String> {
+    if subresource == "status" {
+        return validate::status_warnings(kind, new);
+    }
     if crate::custom::is_definition(kind) {
         return crd::define::warnings(old, new);
     }

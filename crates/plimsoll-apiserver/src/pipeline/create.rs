@@ -97,7 +97,7 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
     if !errors.is_empty() {
         return Err(machine::invalid_object(&w.kind, &object, &name, &errors));
     }
-    w.warnings.extend(machine::warnings(&w.kind, &object, None));
+    w.warnings.extend(machine::warnings(&w.kind, "", &object, None));
     meta::tidy(&mut object);
     // Where upstream calls `createValidation`: after mutating admission and validation, before validating admission.
     authorize::creation(w)?;

@@ -236,7 +236,7 @@ fn prepare(w: &mut Write, new: &mut Value, old: &Value) -> Result<(), ApiError> 
     if !errors.is_empty() {
         return Err(machine::invalid_object(&w.kind, new, &w.name, &errors));
     }
-    w.warnings.extend(machine::warnings(&w.kind, new, Some(old)));
+    w.warnings.extend(machine::warnings(&w.kind, &w.subresource, new, Some(old)));
     Ok(())
 }
 

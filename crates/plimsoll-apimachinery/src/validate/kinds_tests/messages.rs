@@ -84,6 +84,28 @@ fn advice() {
     }
 }
 
+/// A write of a status has warnings about that only.
+#[test]
+fn advice_on_a_status() {
+    let status = json!({"loadBalancer": {"ingress": [{"hostname": "h"}, {"ip": "010.0.0.1"}]}});
+    let odd =
+        "status.loadBalancer.ingress[1]: non-standard IP address \"010.0.0.1\" is invalid: use \"10.0.0.1\"";
+    let rows: [(&str, &str, Value, &[&str]); 4] = [
+        ("", "services", json!({"spec": {"externalName": "x"}, "status": status}), &[odd]),
+        ("networking.k8s.io", "ingresses", json!({ "status": status }), &[odd]),
+        ("", "nodes", json!({"spec": {"externalID": "x"}, "status": {}}), &[]),
+        (
+            "",
+            "pods",
+            json!({"status": {"podIPs": [{"ip": "::0"}]}}),
+            &["status.podIPs[0].ip: IPv6 address \"::0\" should be in RFC 5952 canonical format (\"::\")"],
+        ),
+    ];
+    for (group, plural, body, want) in rows {
+        assert_eq!(status_warnings(&kind(group, plural), &body), want, "{plural}");
+    }
+}
+
 /// What is wrong is shown whole, whatever it lacks.
 #[test]
 fn values_with_gaps() {

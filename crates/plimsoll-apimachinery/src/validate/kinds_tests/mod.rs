@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::builtin;
 use crate::kinds::Kind;
 use crate::strategy::{prepare_create, prepare_update};
-use crate::validate::{validate_create, validate_update, warnings};
+use crate::validate::{status_warnings, validate_create, validate_update, warnings};
 
 fn kind(group: &str, plural: &str) -> std::sync::Arc<Kind> {
     builtin::table().resource(group, "v1", plural).cloned().unwrap()
