@@ -48,6 +48,14 @@ pub(super) fn walk<'de, D: Deserializer<'de>>(kind: &Kind, deserializer: D) -> R
     Ok(findings)
 }
 
+/// Fields that are there twice.
+pub(super) fn duplicates<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let mut findings = Findings::default();
+    let any = Any { findings: &mut findings, steps: &mut Vec::new(), keep_floats: true };
+    any.deserialize(deserializer)?;
+    Ok(findings.strict)
+}
+
 /// Drops the fields that the schema of a custom resource doesn't specify, and decodes embedded resources. Objects of
 /// another group or kind are left alone; versions that don't exist have no known fields.
 fn unknown_fields(kind: &Kind, findings: &mut Findings) -> Vec<String> {

@@ -160,6 +160,11 @@ fn parse(kind: &Kind, body: &[u8], format: Format) -> Result<Findings, String> {
     Ok(findings)
 }
 
+/// Fields that are there twice in a JSON text: `duplicate field "spec.x"`; none if it can't be read.
+pub fn duplicates(body: &[u8]) -> Vec<String> {
+    depth::read(body, depth::limit(), |deserializer| custom::duplicates(deserializer)).unwrap_or_default()
+}
+
 /// The error of a strict YAML reader for duplicate keys.
 pub fn strict_yaml(twice: &[String]) -> String {
     format!("{}\n  {}", yaml::STRICT_LEAD, twice.join("\n  "))

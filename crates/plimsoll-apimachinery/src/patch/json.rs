@@ -45,6 +45,17 @@ pub fn json(object: &Value, body: &[u8]) -> Result<Value, ApiError> {
     Ok(document)
 }
 
+/// Fields that operations don't have: `unknown field "[0].x"`.
+pub(super) fn unknown_fields(body: &[u8]) -> Vec<String> {
+    let Ok(Value::Array(list)) = parse(body, LEAD) else { return Vec::new() };
+    let of_one = |(i, operation): (usize, &Value)| -> Vec<String> {
+        let fields = operation.as_object().into_iter().flat_map(Map::keys);
+        let unknown = fields.filter(|f| !matches!(f.as_str(), "op" | "path" | "from" | "value"));
+        unknown.map(|field| format!("unknown field \"[{i}].{field}\"")).collect()
+    };
+    list.iter().enumerate().flat_map(of_one).collect()
+}
+
 fn operations(patch: Value) -> Result<Vec<Map<String, Value>>, ApiError> {
     let wrong = |what: String| ApiError::bad_request(format!("{LEAD}json: cannot unmarshal {what}"));
     let list = match patch {

@@ -24,6 +24,19 @@ pub fn refused(shown: &str, why: &str) -> ApiError {
     ApiError::invalid("", "", "", &[FieldError::invalid("patch", &Value::from(shown), why)])
 }
 
+/// What a strict reader says of the body of a patch: fields that are there twice, and, if it is a JSON patch, those that
+/// its operations don't have.
+pub fn strict(body: &[u8], operations: bool) -> Vec<String> {
+    let mut found = decode::duplicates(body);
+    if operations {
+        found.extend(json::unknown_fields(body));
+        for text in &mut found {
+            text.insert_str(0, "json patch ");
+        }
+    }
+    found
+}
+
 /// 422 for a patch that cannot be applied; upstream gives no reason.
 fn unprocessable() -> ApiError {
     let mut e =

@@ -61,10 +61,15 @@ pub fn apply_patch(
         object["apiVersion"] = Value::from(kind.gvk.api_version());
         object["kind"] = Value::from(kind.gvk.kind.as_str());
     }
-    if validation == FieldValidation::Strict && !strict.is_empty() {
-        return Err(refuse(&format!("strict decoding error: {}", strict.join(", "))));
+    if validation == FieldValidation::Ignore {
+        return Ok((object, Vec::new()));
     }
-    Ok((object, if validation == FieldValidation::Warn { strict } else { Vec::new() }))
+    let mut notes = patch::strict(body, patch_type == PatchType::Json);
+    notes.extend(strict);
+    if validation == FieldValidation::Strict && !notes.is_empty() {
+        return Err(refuse(&format!("strict decoding error: {}", notes.join(", "))));
+    }
+    Ok((object, notes))
 }
 
 fn unstructured(patch_type: PatchType, body: &[u8], old: &Value) -> Result<Value, ApiError> {

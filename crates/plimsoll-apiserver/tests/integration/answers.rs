@@ -154,3 +154,35 @@ async fn unknown_fields_of_a_scale_are_warned_of() {
         }
     }
 }
+
+/// Fields that are there twice in a patch, and operations with fields that there aren't, are warned of or refused.
+#[tokio::test]
+async fn patches_are_read_strictly() {
+    let api = Api::new(ServerConfig::default()).await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let object = json!({"metadata": {"name": "c"}, "data": {"a": "0"}});
+    assert_eq!(ask(&api, "POST", path, "application/json", &object).await.status(), 201);
+    let twice = r#"{"data": {"a": "1", "a": "2"}}"#;
+    let operation = r#"[{"op": "add", "path": "/data/b", "value": "1", "valeu": "2", "op": "add"}]"#;
+    let duplicate = vec!["299 - \"duplicate field \\\"data.a\\\"\""];
+    let odd = vec![
+        "299 - \"json patch duplicate field \\\"[0].op\\\"\"",
+        "299 - \"json patch unknown field \\\"[0].valeu\\\"\"",
+    ];
+    for (content, body, words) in
+        [("merge", twice, &duplicate), ("strategic-merge", twice, &duplicate), ("json", operation, &odd)]
+    {
+        for (validation, code) in [("Strict", 422), ("Warn", 200), ("Ignore", 200)] {
+            let uri = format!("{path}/c?fieldValidation={validation}");
+            let request = Request::builder().method("PATCH").uri(uri);
+            let request = request.header(header::CONTENT_TYPE, format!("application/{content}-patch+json"));
+            let request = request.body(Full::new(Bytes::from(body))).unwrap();
+            let response = api.server.service().oneshot(request).await.unwrap();
+            let found = response.headers().get_all(header::WARNING);
+            let found: Vec<&str> = found.iter().map(|w| w.to_str().unwrap()).collect();
+            let words = if validation == "Warn" { words.as_slice() } else { &[] };
+            let code_found = response.status().as_u16();
+            assert_eq!((code_found, found.as_slice()), (code, words), "{content} {validation}");
+        }
+    }
+}
