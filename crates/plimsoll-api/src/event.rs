@@ -1,5 +1,7 @@
 //! Kubernetes Events (`events.k8s.io/v1`) before an event recorder counts and writes them.
 
+use std::borrow::Cow;
+
 use plimsoll_state::Time;
 use serde_json::{Value, json};
 
@@ -72,7 +74,7 @@ pub struct EventRecord {
     /// Text (`note` in the API).
     pub message: String,
     /// Name of the controller that reports it.
-    pub reporting_controller: &'static str,
+    pub reporting_controller: Cow<'static, str>,
     /// Instance of that controller, such as a node; the controller's name where empty.
     pub reporting_instance: String,
 }
@@ -101,7 +103,7 @@ impl EventRecord {
             "metadata": {"name": name, "namespace": self.namespace()},
             "eventTime": timestamp::micro_text(now),
             "reportingController": self.reporting_controller,
-            "reportingInstance": or(&self.reporting_instance, self.reporting_controller),
+            "reportingInstance": or(&self.reporting_instance, &self.reporting_controller),
             "action": or(&self.action, &self.reason),
             "reason": self.reason,
             "regarding": self.regarding.to_json(),
@@ -137,7 +139,7 @@ mod tests {
             reason: "PreemptedWorkload".into(),
             action: String::new(),
             message: format!("Preempted workload {victim}"),
-            reporting_controller: "x",
+            reporting_controller: "x".into(),
             reporting_instance: String::new(),
         };
         assert_eq!(preempted("a", "5").series(), preempted("b", "5").series());
@@ -163,7 +165,7 @@ mod tests {
             reason: "R".into(),
             action: String::new(),
             message: "ä".repeat(900),
-            reporting_controller: "x",
+            reporting_controller: "x".into(),
             reporting_instance: String::new(),
         };
         let event = record.to_json("n.1", Time(0));

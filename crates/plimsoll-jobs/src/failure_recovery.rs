@@ -76,7 +76,7 @@ fn fail(pod: &Value, node: &str) -> [Write; 2] {
         reason: REASON.to_owned(),
         action: "ForcefulTermination".to_owned(),
         message,
-        reporting_controller: REPORTING_CONTROLLER,
+        reporting_controller: REPORTING_CONTROLLER.into(),
         reporting_instance: String::new(),
     };
     [patch_status(PODS, pod, &status), Write::Event(Box::new(event))]
@@ -152,7 +152,7 @@ mod tests {
             reason: "KueueForcefullyDeleted".to_owned(),
             action: "ForcefulTermination".to_owned(),
             message: message.to_owned(),
-            reporting_controller: "kueue-pod-termination-controller",
+            reporting_controller: "kueue-pod-termination-controller".into(),
             reporting_instance: String::new(),
         };
         vec![patch_status(PODS, pod, status), Write::Event(Box::new(event)), deletion()]

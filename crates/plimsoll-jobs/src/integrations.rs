@@ -46,6 +46,7 @@ mod tests {
     use super::*;
     use crate::config::FRAMEWORKS;
     use crate::custom_kind::CustomKind;
+    use crate::plan::job_controller;
 
     #[test]
     fn every_framework_has_an_integration() {
@@ -57,6 +58,9 @@ mod tests {
             assert!(of_resource(group, plural).is_some_and(|i| i.framework == row.framework));
             let of_kind = of_kind(row.resource.api_version, row.resource.kind);
             assert!(of_kind.is_some_and(|i| i.framework == row.framework));
+            // As Kueue's `mgr.GetEventRecorder` in `jobframework/setup.go`.
+            let reporter = job_controller(row.resource.api_version, row.resource.kind);
+            assert_eq!(reporter, format!("{}-kueue-controller", row.framework));
         }
         assert!(of_kind("batch.volcano.sh/v1alpha1", "Job").is_none());
     }

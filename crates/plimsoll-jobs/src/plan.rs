@@ -7,8 +7,11 @@ use plimsoll_api::json;
 use plimsoll_api::resource::Resource;
 use serde_json::Value;
 
-/// Reporting controller of Events of job integrations (Kueue's `KueueName-job-controller`).
-pub const REPORTING_CONTROLLER: &str = "kueue-job-controller";
+/// End of the names of the controllers that report Events of job integrations (Kueue `jobframework/setup.go`).
+pub const JOB_CONTROLLER: &str = "-kueue-controller";
+
+/// Reporting controller of Events of Kueue's workload controller (`WorkloadControllerName`).
+pub(crate) const WORKLOAD_CONTROLLER: &str = "kueue-workload-controller";
 
 /// Reason of Events with what pending admission checks say.
 pub const UPDATED_ADMISSION_CHECK: &str = "UpdatedAdmissionCheck";
@@ -105,17 +108,37 @@ pub enum Write {
     RequeueAfter(Duration),
 }
 
-/// An Event on one object.
+/// The controller that reports the Events of the integration of a kind: the name of its framework, and [`JOB_CONTROLLER`].
+pub(crate) fn job_controller(api_version: &str, kind: &str) -> String {
+    let kind = kind.to_lowercase();
+    match api_version.split_once('/') {
+        None | Some(("apps", _)) => format!("{kind}{JOB_CONTROLLER}"),
+        Some((group, _)) => format!("{group}/{kind}{JOB_CONTROLLER}"),
+    }
+}
+
+/// An Event of its integration on one object.
 pub fn event(resource: Resource, object: &Value, warning: bool, reason: &str, message: &str) -> Write {
-    Write::Event(Box::new(EventRecord {
+    Write::Event(Box::new(record(resource, object, warning, reason, message)))
+}
+
+/// [`event`], to change what differs.
+pub(crate) fn record(
+    resource: Resource,
+    object: &Value,
+    warning: bool,
+    reason: &str,
+    message: &str,
+) -> EventRecord {
+    EventRecord {
         regarding: reference(resource, object),
         warning,
         reason: reason.to_owned(),
         action: reason.to_owned(),
         message: message.to_owned(),
-        reporting_controller: REPORTING_CONTROLLER,
+        reporting_controller: job_controller(resource.api_version, resource.kind).into(),
         reporting_instance: String::new(),
-    }))
+    }
 }
 
 /// A reference to an object of `resource`. Items of lists have neither kind nor version.

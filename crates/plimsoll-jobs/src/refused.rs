@@ -5,7 +5,7 @@ use plimsoll_api::json;
 use plimsoll_api::resource::{JOB_KINDS, Resource, WORKLOADS};
 use serde_json::{Value, json};
 
-use crate::plan::{Plan, REPORTING_CONTROLLER, Write, patch_status};
+use crate::plan::{Plan, Write, job_controller, patch_status};
 use crate::store::Kind;
 use crate::{Env, job_kind};
 
@@ -36,13 +36,14 @@ pub(crate) fn plan(owner: ObjectReference, why: &str, env: Env<'_>) -> Plan {
             plan.push(patch_status(JOB_KINDS, &kind, &json!({ "conditions": conditions })));
         }
     }
+    let controller = job_controller(&owner.api_version, &owner.kind);
     let event = EventRecord {
         regarding: owner,
         warning: true,
         reason: REASON.to_owned(),
         action: REASON.to_owned(),
         message: why.to_owned(),
-        reporting_controller: REPORTING_CONTROLLER,
+        reporting_controller: controller.into(),
         reporting_instance: String::new(),
     };
     plan.insert(0, Write::Event(Box::new(event)));

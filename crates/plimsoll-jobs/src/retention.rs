@@ -1,5 +1,6 @@
 //! Retention of workloads that have ended (`objectRetentionPolicies`, Kueue KEP-1618).
 
+use plimsoll_api::event::EventRecord;
 use plimsoll_api::resource::{JOBS, PODS, Resource, WORKLOADS};
 use plimsoll_api::{json, timestamp};
 use plimsoll_state::Time;
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use crate::Env;
 use crate::custom_kind::CustomKind;
-use crate::plan::{Plan, Write, delete, event};
+use crate::plan::{self, Plan, Write, delete, event};
 use crate::store::Kind;
 
 /// Longest time until the next look.
@@ -28,7 +29,9 @@ pub(crate) fn plan(namespace: &str, name: &str, env: Env<'_>) -> Plan {
     if let (Some(after), Some(finished)) = (config.retain_after_finished, since(&wl, "Finished")) {
         return until_end_of(finished, after, env).unwrap_or_else(|| {
             let message = "Deleted finished workload due to elapsed retention";
-            vec![delete(WORKLOADS, &wl), event(WORKLOADS, &wl, false, "Deleted", message)]
+            let record = plan::record(WORKLOADS, &wl, false, "Deleted", message);
+            let told = EventRecord { reporting_controller: plan::WORKLOAD_CONTROLLER.into(), ..record };
+            vec![delete(WORKLOADS, &wl), Write::Event(Box::new(told))]
         });
     }
     let deactivated = wl["spec"]["active"] == false
@@ -130,20 +133,24 @@ mod tests {
             let say = |w: &Write| match w {
                 Write::Delete { resource, name, .. } => format!("delete {} {name}", resource.kind),
                 Write::RequeueAfter(pause) => format!("again in {}", pause.as_secs()),
-                Write::Event(n) => n.reason.clone(),
+                Write::Event(n) => format!("{} {}", n.reason, n.reporting_controller),
                 other => format!("{other:?}"),
             };
             writes.iter().map(say).collect()
         };
         let finished = workload(true, "Finished", "Succeeded");
         assert_eq!(after(finished.clone(), &config, 20), ["again in 40"]);
-        assert_eq!(after(finished.clone(), &config, 60), ["delete Workload w", "Deleted"]);
+        assert_eq!(
+            after(finished.clone(), &config, 60),
+            ["delete Workload w", "Deleted kueue-workload-controller"]
+        );
         let deactivated = workload(false, "Evicted", "DeactivatedDueToRequeuingLimitExceeded");
-        assert_eq!(after(deactivated, &config, 0), ["delete Job j", "Deleted"]);
+        assert_eq!(after(deactivated, &config, 0), ["delete Job j", "Deleted batch/job-kueue-controller"]);
         let mut job_set = workload(false, "Evicted", "DeactivatedDueToRequeuingLimitExceeded");
         job_set["metadata"]["ownerReferences"] = json!([{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
             "name": "j", "uid": "ju", "controller": true}]);
-        assert_eq!(after(job_set, &config, 0), ["delete JobSet j", "Deleted"]);
+        let told = "Deleted jobset.x-k8s.io/jobset-kueue-controller";
+        assert_eq!(after(job_set, &config, 0), ["delete JobSet j", told]);
         // By its user: kept.
         assert!(after(workload(false, "Evicted", "Deactivated"), &config, 9999).is_empty());
         assert!(after(finished, &Config::default(), 9999).is_empty());

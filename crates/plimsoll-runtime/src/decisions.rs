@@ -3,7 +3,7 @@
 
 use plimsoll_api::event::EventRecord;
 use plimsoll_api::json;
-use plimsoll_jobs::plan::{REPORTING_CONTROLLER, UPDATED_ADMISSION_CHECK};
+use plimsoll_jobs::plan::{JOB_CONTROLLER, UPDATED_ADMISSION_CHECK};
 use plimsoll_queueing::{
     Action as QueueAction, Admission, Condition, LoanChange, RecordCause, WorkloadEvent, WorkloadKey,
     WorkloadUpdate, cond,
@@ -192,7 +192,8 @@ pub fn event(event: &EventRecord) {
         debug!(
             object = %format_args!("{}/{}", about.namespace, about.name), kind = about.kind,
             r#type = if event.warning { "Warning" } else { "Normal" }, reason = event.reason,
-            action = event.action, note = event.message, reportingController = event.reporting_controller, "Event occurred"
+            action = event.action, note = event.message, reportingController = &*event.reporting_controller,
+            "Event occurred"
         );
     }
     if is_job_reconciled(event) {
@@ -205,7 +206,7 @@ pub fn event(event: &EventRecord) {
 
 /// What admission checks say is recorded by each reconcile while a job waits for them.
 fn is_job_reconciled(event: &EventRecord) -> bool {
-    event.reporting_controller == REPORTING_CONTROLLER
+    event.reporting_controller.ends_with(JOB_CONTROLLER)
         && event.regarding.kind != "Workload"
         && event.reason != UPDATED_ADMISSION_CHECK
 }
@@ -224,7 +225,7 @@ mod tests {
             reason: reason.into(),
             action: reason.into(),
             message: String::new(),
-            reporting_controller: REPORTING_CONTROLLER,
+            reporting_controller: "batch/job-kueue-controller".into(),
             reporting_instance: String::new(),
         };
         assert!(is_job_reconciled(&event("Job", "CreatedWorkload")));

@@ -278,7 +278,7 @@ fn report(context: &Context, shard: &Shard, object: &TreeObject, by: &str) {
         reason: "LedByOtherShard".into(),
         action: "LedByOtherShard".into(),
         message,
-        reporting_controller: "kueue-admission",
+        reporting_controller: "kueue-admission".into(),
         reporting_instance: String::new(),
     });
 }

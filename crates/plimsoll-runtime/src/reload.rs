@@ -323,7 +323,7 @@ fn report(of: Of, problem: Option<String>, recorder: &Recorder) {
         reason: reason.into(),
         action: "Reload".into(),
         message,
-        reporting_controller: "plimsoll",
+        reporting_controller: "plimsoll".into(),
         reporting_instance: String::new(),
     });
 }

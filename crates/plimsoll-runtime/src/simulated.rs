@@ -255,7 +255,7 @@ fn record(recorder: &Recorder, write: Write) {
         reason: reason.to_owned(),
         action: String::new(),
         message,
-        reporting_controller: "kubelet",
+        reporting_controller: "kubelet".into(),
         reporting_instance: node,
     });
 }

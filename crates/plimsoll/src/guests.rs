@@ -64,7 +64,7 @@ mod host {
             reason: event.reason,
             action: event.action,
             message: event.note,
-            reporting_controller: "default-scheduler",
+            reporting_controller: "default-scheduler".into(),
             reporting_instance: String::new(),
         };
         modules.events().take().into_iter().map(record).collect()

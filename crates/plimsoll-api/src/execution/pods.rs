@@ -203,7 +203,7 @@ fn failed_pod(pod: &PodRef, answer: Answer) -> Step {
         action: "PodTerminated",
         message: TERMINATED.into(),
     };
-    let event = EventRecord { reporting_controller: NODE_CONTROLLER, ..pod_event(pod, &event) };
+    let event = EventRecord { reporting_controller: NODE_CONTROLLER.into(), ..pod_event(pod, &event) };
     let PodRef { uid, namespace, name } = pod.clone();
     let action = Action::Queueing(QueueAction::FailPod { namespace, name, uid });
     Step::Done(Box::new(Outcome {
@@ -228,7 +228,7 @@ pub fn pod_event(pod: &PodRef, event: &PodEvent) -> EventRecord {
         reason: event.reason.into(),
         action: event.action.into(),
         message: event.message.clone(),
-        reporting_controller: SCHEDULER,
+        reporting_controller: SCHEDULER.into(),
         reporting_instance: String::new(),
     }
 }

@@ -184,7 +184,7 @@ pub fn workload_events(
             reason: event.reason.clone(),
             action: event.reason.clone(),
             message: event.message.clone(),
-            reporting_controller: ADMISSION,
+            reporting_controller: ADMISSION.into(),
             reporting_instance: String::new(),
         };
         records.push(on(workload.clone()));

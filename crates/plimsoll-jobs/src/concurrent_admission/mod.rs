@@ -119,7 +119,7 @@ fn event(wl: &Value, reason: &str, message: String) -> Write {
         reason: reason.to_owned(),
         action: reason.to_owned(),
         message,
-        reporting_controller: REPORTING_CONTROLLER,
+        reporting_controller: REPORTING_CONTROLLER.into(),
         reporting_instance: String::new(),
     }))
 }

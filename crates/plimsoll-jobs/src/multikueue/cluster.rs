@@ -82,7 +82,7 @@ pub fn path_warning(cluster: &Value, env: Env<'_>) -> Option<Write> {
             reason: REASON.to_owned(),
             action: REASON.to_owned(),
             message: MESSAGE.to_owned(),
-            reporting_controller: "multikueue-cluster",
+            reporting_controller: "multikueue-cluster".into(),
             reporting_instance: String::new(),
         }))
     })

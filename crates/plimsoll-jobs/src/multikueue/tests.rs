@@ -281,10 +281,10 @@ fn a_workload_finishes_with_its_copy_and_then_loses_it() {
         "Remote workload on worker cluster \"one\" is out of sync with its user job, resetting for re-dispatch, Previously: \"Ready\""
     );
     let told = plan.first.iter().find_map(|step| match step {
-        Step::Manager(Write::Event(event)) => Some(event.message.as_str()),
+        Step::Manager(Write::Event(event)) => Some((event.message.as_str(), &*event.reporting_controller)),
         _ => None,
     });
-    assert_eq!(told, Some(message.as_str()));
+    assert_eq!(told, Some((message.as_str(), "kueue-workload-controller")));
 }
 
 /// The watch of Workloads may be ahead of the watch of Jobs.

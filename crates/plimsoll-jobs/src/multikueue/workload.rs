@@ -18,8 +18,6 @@ use crate::plan::{self, Write, patch_status};
 use crate::store::Kind;
 use crate::{Env, elastic, workload};
 
-/// Reporting controller of Events (Kueue's recorder of this controller).
-const REPORTING_CONTROLLER: &str = "kueue-multikueue-controller";
 /// Longest message of a check (`maxConditionMsgSize`).
 const LONGEST: usize = 32 * 1024;
 const PENDING: &str = "Pending";
@@ -483,13 +481,6 @@ fn rows(local: &Value, row: &Value, state: &str, message: &str, now: Time) -> Ve
 }
 
 fn event(workload: &Value, warning: bool, message: &str) -> Write {
-    Write::Event(Box::new(EventRecord {
-        regarding: plan::reference(WORKLOADS, workload),
-        warning,
-        reason: "MultiKueue".to_owned(),
-        action: "MultiKueue".to_owned(),
-        message: message.to_owned(),
-        reporting_controller: REPORTING_CONTROLLER,
-        reporting_instance: String::new(),
-    }))
+    let record = plan::record(WORKLOADS, workload, warning, "MultiKueue", message);
+    Write::Event(Box::new(EventRecord { reporting_controller: plan::WORKLOAD_CONTROLLER.into(), ..record }))
 }

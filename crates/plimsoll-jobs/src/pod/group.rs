@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use plimsoll_api::conditions::set_status_condition;
+use plimsoll_api::event::EventRecord;
 use plimsoll_api::kueue::QuotaReleaseStrategy;
 use plimsoll_api::resource::{PODS, Resource, WORKLOADS};
 use plimsoll_api::{json, timestamp};
@@ -11,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::{finalize, gated, podset_of, ready, stop_reason, suspended, terminate, ungate, uses_quota};
 use crate::generic_job::{Finished, FoundWorkloads, GenericJob, NewWorkload, ReclaimablePod};
-use crate::plan::{self, Plan, event, patch};
+use crate::plan::{self, Plan, Write, event, patch};
 use crate::pod_view::{Identifiers, ended};
 use crate::podset::PodSetInfo;
 use crate::store::Kind;
@@ -341,7 +342,10 @@ impl GenericJob for Group {
         json::set(&mut new, &["metadata", "ownerReferences"], Value::Array(owners));
         let mut plan: Plan = patch(WORKLOADS, wl, &new).into_iter().collect();
         let text = format!("Added {added} owner reference(s)");
-        plan.push(event(WORKLOADS, wl, false, "OwnerReferencesAdded", &text));
+        let record = plan::record(WORKLOADS, wl, false, "OwnerReferencesAdded", &text);
+        let controller = plan::job_controller(PODS.api_version, PODS.kind);
+        let told = EventRecord { reporting_controller: controller.into(), ..record };
+        plan.push(Write::Event(Box::new(told)));
         plan
     }
 

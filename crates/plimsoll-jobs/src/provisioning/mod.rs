@@ -172,7 +172,7 @@ fn event(wl: &Value, warning: bool, reason: &str, action: &str, message: String)
         reason: reason.to_owned(),
         action: action.to_owned(),
         message,
-        reporting_controller: REPORTING_CONTROLLER,
+        reporting_controller: REPORTING_CONTROLLER.into(),
         reporting_instance: String::new(),
     }))
 }

@@ -50,6 +50,12 @@ fn all_members_own_a_prebuilt_workload() {
         for (pod, owners) in [("a", 1), ("b", 2)] {
             cache.put(Kind::Pod, member(pod, &json!({prebuilt: "g"})));
             let writes = run(&cache, &key());
+            assert!(short(&writes)[1].starts_with("OwnerReferencesAdded: Added 1 "), "{writes:?}");
+            let by = |write: &Write| match write {
+                Write::Event(event) => event.reporting_controller.clone(),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(by(&writes[1]), "pod-kueue-controller");
             let refs = body(&writes, 0)["metadata"]["ownerReferences"].clone();
             assert_eq!(refs.as_array().unwrap().len(), owners);
             assert!(refs.as_array().unwrap().iter().all(|o| o["controller"].is_null()), "{refs}");

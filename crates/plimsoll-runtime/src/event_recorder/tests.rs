@@ -61,7 +61,7 @@ fn note(n: usize) -> EventRecord {
         reason: "Scheduled".into(),
         action: String::new(),
         message: String::new(),
-        reporting_controller: "x",
+        reporting_controller: "x".into(),
         reporting_instance: String::new(),
     }
 }

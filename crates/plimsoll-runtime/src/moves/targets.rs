@@ -101,7 +101,7 @@ impl Targets {
             reason: "ShardWithoutLeader".into(),
             action: "ShardWithoutLeader".into(),
             message,
-            reporting_controller: "kueue-admission",
+            reporting_controller: "kueue-admission".into(),
             reporting_instance: String::new(),
         });
     }
