@@ -14,7 +14,7 @@ use plimsoll_api::watch::Meta;
 use plimsoll_api::{convert, kueue, object, protobuf};
 use plimsoll_engine::{Action, Event};
 use plimsoll_queueing::{
-    Action as QueueAction, Admission, Condition, KubernetesEvent, PodSetAssignment, WorkloadKey,
+    Action as QueueAction, Admission, Condition, KubernetesEvent, PodSetAssignment, Reporter, WorkloadKey,
     WorkloadUpdate, cond,
 };
 use plimsoll_scheduler::{Action as SchedulerAction, PodRef};
@@ -57,6 +57,7 @@ fn admission(i: usize) -> WorkloadUpdate {
         ..PodSetAssignment::default()
     };
     let note = |reason: &str, message: &str| KubernetesEvent {
+        reporter: Reporter::Scheduler,
         warning: false,
         reason: reason.into(),
         message: message.into(),

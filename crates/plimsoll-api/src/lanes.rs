@@ -276,7 +276,7 @@ fn first(queues: &HashMap<Lane, Queue>, list: &mut VecDeque<Lane>, at: (Group, K
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_queueing::{Admission, Condition, KubernetesEvent, WorkloadUpdate, cond};
+    use plimsoll_queueing::{Admission, Condition, KubernetesEvent, Reporter, WorkloadUpdate, cond};
     use plimsoll_scheduler::PodRef;
     use proptest::prelude::*;
 
@@ -284,7 +284,12 @@ mod tests {
 
     fn update(name: u8, id: u64, decides: bool) -> Action {
         let why = Condition { kind: cond::QUOTA_RESERVED.into(), status: decides, ..Condition::default() };
-        let event = KubernetesEvent { warning: false, reason: id.to_string(), message: String::new() };
+        let event = KubernetesEvent {
+            reporter: Reporter::Scheduler,
+            warning: false,
+            reason: id.to_string(),
+            message: String::new(),
+        };
         Action::Queueing(QueueAction::UpdateWorkload(Box::new(WorkloadUpdate {
             id,
             key: WorkloadKey { namespace: "n".into(), name: name.to_string() },

@@ -6,6 +6,7 @@
 //! which of its siblings is admitted.
 
 use crate::Queueing;
+use crate::Reporter;
 use crate::cond;
 use crate::conditions::FLAVOR_MIGRATION;
 use crate::ids::{ClusterQueueId, FlavorId, WorkloadId};
@@ -79,7 +80,7 @@ impl Queueing {
         let message = format!(
             "Evicted to accommodate a workload (UID: {uid}) due to migration to more favorable resource flavor"
         );
-        self.evict(from, FLAVOR_MIGRATION, "", &message, now);
+        self.evict(from, (FLAVOR_MIGRATION, ""), &message, Reporter::Scheduler, now);
     }
 }
 

@@ -111,7 +111,7 @@ impl Queueing {
         let PendingReason { reason, message, requests } = *next;
         let gated = message == preemption_gates::MESSAGE;
         let event = if gated { "AdmissionGated" } else { reason };
-        let events = vec![KubernetesEvent { warning: true, reason: event.into(), message: message.clone() }];
+        let events = vec![KubernetesEvent::of_scheduler(true, event, message.clone())];
         let written = self.edit(id, now, events, |edit| {
             edit.unset_reservation(explicit, reason, &message);
             if gated {

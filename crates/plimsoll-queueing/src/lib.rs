@@ -33,6 +33,7 @@ mod dependencies;
 mod dra;
 mod due;
 mod effective;
+mod events;
 mod explain;
 mod forecast;
 mod format;
@@ -82,6 +83,7 @@ pub use config::{
 };
 pub use dependencies::DEPENDENCIES_MET;
 pub use dra::{ClaimCount, ClaimRequest, ClaimTemplate, QuotaDeviceClass};
+pub use events::{KubernetesEvent, RecordCause, Reporter, WorkloadEvent};
 pub use forecast::Forecast;
 pub use joint::NodeReservations;
 pub use loans::{LOAN_FINALIZER, LoanChange, LoanPhase, LoanUpdate, LoanedResource, QuotaLoan};
@@ -252,17 +254,6 @@ pub struct AdmissionAttempts {
     pub inadmissible: u64,
 }
 
-/// A Kubernetes event to be recorded on the workload of an action.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KubernetesEvent {
-    /// Whether it is a `Warning`.
-    pub warning: bool,
-    /// Reason, also used as action.
-    pub reason: String,
-    /// Text, cut at 1 KiB by the event recorder.
-    pub message: String,
-}
-
 impl KubernetesEvent {
     /// Whether it is recorded on the job, too: why a job is kept out of its queue that Kueue would take in, so that
     /// `kubectl describe` of the job shows it. Kueue's own events stay on the workload.
@@ -270,29 +261,6 @@ impl KubernetesEvent {
         [dependencies::WAITING, "DependencyNeverMet", "DependencyCycle", run_windows::OUTSIDE]
             .contains(&&*self.reason)
     }
-}
-
-/// What an event is recorded for that comes with no write of its workload's status.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecordCause {
-    /// The workload preempts another one.
-    Preempted {
-        /// The workload that it preempts.
-        victim: WorkloadKey,
-    },
-    /// The second pass found no place in the topology.
-    SecondPassFailed,
-}
-
-/// An event to be recorded on a workload without writing its status.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkloadEvent {
-    /// The workload.
-    pub key: WorkloadKey,
-    /// What happened.
-    pub cause: RecordCause,
-    /// The event.
-    pub event: KubernetesEvent,
 }
 
 /// Output of queueing: writes and events to be carried out.

@@ -96,7 +96,7 @@ impl Queueing {
             self.path(cq),
             self.path(held),
         );
-        let event = KubernetesEvent { warning: false, reason: "PartiallyPreempted".into(), message };
+        let event = KubernetesEvent::of_scheduler(false, "PartiallyPreempted", message);
         self.edit(t.id, now, vec![event], |e| {
             let admission = e.status.admission.as_deref_mut().into_iter();
             for assigned in admission.flat_map(|a| &mut a.assignments).filter(|a| a.name == name) {

@@ -11,7 +11,7 @@ use super::ids::WorkloadId;
 use super::model::{Admission, AdmissionCheckState, CheckState, StopPolicy, WorkloadStatus};
 use super::phase::{Phase, is_on_hold};
 use super::run_windows::OUTSIDE;
-use super::{Action, KubernetesEvent, cond};
+use super::{Action, KubernetesEvent, Reporter, cond};
 use crate::Queueing;
 use crate::cycle::assign::why;
 use plimsoll_state::time::Time;
@@ -33,8 +33,10 @@ const KEPT: [&str; 10] = [
     "AdmissionGated",
 ];
 
+/// An event of the workload controller.
 fn event_of(warning: bool, reason: &str, message: impl Into<String>) -> Vec<KubernetesEvent> {
-    vec![KubernetesEvent { warning, reason: reason.to_owned(), message: message.into() }]
+    let (reporter, reason) = (Reporter::WorkloadController, reason.to_owned());
+    vec![KubernetesEvent { reporter, warning, reason, message: message.into() }]
 }
 
 impl Queueing {
@@ -156,6 +158,7 @@ impl Queueing {
                 .or_else(|| self.run_window_reason(wl))
                 .is_some_and(|(r, _)| r == reason);
         (!told && ours).then(|| KubernetesEvent {
+            reporter: Reporter::WorkloadController,
             warning: !passes,
             reason: reason.to_owned(),
             message: message.to_owned(),
@@ -219,16 +222,16 @@ impl Queueing {
             Some(c) => format!("The workload is deactivated due to {}", c.message),
             None => "The workload is deactivated".to_owned(),
         };
-        self.evict(id, "Deactivated", &cause, &message, now)
+        self.evict(id, ("Deactivated", cause.as_str()), &message, Reporter::WorkloadController, now)
     }
 
-    /// First phase of an eviction, with its event.
+    /// First phase of an eviction for a reason and what is behind that, with its event.
     pub(crate) fn evict(
         &mut self,
         id: WorkloadId,
-        reason: &str,
-        cause: &str,
+        (reason, cause): (&str, &str),
         message: &str,
+        reporter: Reporter,
         now: Time,
     ) -> bool {
         let holds = self.wl(id).is_some_and(|w| w.obj.status.admission.is_some());
@@ -237,7 +240,8 @@ impl Queueing {
         } else {
             format!("EvictedDueTo{reason}")
         };
-        let events = if holds { event_of(false, &full, message) } else { Vec::new() };
+        let event = KubernetesEvent { reporter, warning: false, reason: full, message: message.to_owned() };
+        let events = if holds { vec![event] } else { Vec::new() };
         let deactivated = reason == "Deactivated";
         self.edit(id, now, events, |e| {
             if deactivated {

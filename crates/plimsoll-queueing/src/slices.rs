@@ -297,8 +297,7 @@ impl Queueing {
             "Replaced to accommodate a workload (UID: {}, JobUID: {}) due to workload slice aggregation",
             replacement.obj.uid, replacement.obj.job_uid
         );
-        let events =
-            vec![KubernetesEvent { warning: false, reason: REPLACED.into(), message: message.clone() }];
+        let events = vec![KubernetesEvent::of_scheduler(false, REPLACED, message.clone())];
         self.edit(id, now, events, |e| {
             e.set(cond::FINISHED, true, REPLACED, &message);
         });

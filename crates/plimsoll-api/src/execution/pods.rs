@@ -17,9 +17,9 @@ use crate::{json, timestamp};
 
 /// Reporting controller of the scheduler's Events (kube-scheduler's).
 const SCHEDULER: &str = "default-scheduler";
-/// Reporting controller of Events on pods that are terminated with their node (the recorder that Kueue gives its node
-/// controller).
-const NODE_CONTROLLER: &str = "tas-resource-flavor-controller";
+/// Reporting controller of Events on pods that are terminated with their node, and on workloads that lose a second node (the
+/// recorder that Kueue gives its node controller).
+pub(super) const NODE_CONTROLLER: &str = "tas-resource-flavor-controller";
 /// Message of the condition `TerminatedByKueue`.
 const TERMINATED: &str = "Pod terminated by Kueue NodeController due to node taint";
 

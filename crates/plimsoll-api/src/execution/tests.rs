@@ -1,4 +1,4 @@
-use plimsoll_queueing::{Condition, KubernetesEvent, WorkloadKey, WorkloadUpdate, cond};
+use plimsoll_queueing::{Condition, KubernetesEvent, Reporter, WorkloadKey, WorkloadUpdate, cond};
 use plimsoll_scheduler::{DeviceGrant, ExtendedClaim, ExtenderAnswer, ExtenderCall, PodRef, PreBindWork};
 use plimsoll_state::model::AllocatedDevice;
 use serde_json::json;
@@ -263,9 +263,33 @@ fn a_pod_fails_for_its_node_only_while_it_waits() {
     assert!(log.len() == 3 && outcome.events.is_empty() && answer(&outcome) == Answer::Superseded);
 }
 
+fn event(reporter: Reporter, reason: &str) -> KubernetesEvent {
+    KubernetesEvent { reporter, warning: false, reason: reason.into(), message: String::new() }
+}
+
+/// As the recorders of Kueue's controllers (`main.go`, `core.go`, `tas/controllers.go`).
+#[test]
+fn events_of_workloads_name_the_controller_that_records_them() {
+    let (object, key) = (workload("u", "3"), update().key);
+    for (recorded, want) in [
+        (event(Reporter::Scheduler, "Admitted"), ("kueue-admission", "Admitted")),
+        (event(Reporter::WorkloadController, "Admitted"), ("kueue-workload-controller", "Admitted")),
+        (
+            event(Reporter::NodeController, "EvictedDueToNodeFailures"),
+            ("tas-resource-flavor-controller", "EvictedDueToNodeFailures"),
+        ),
+        (event(Reporter::Scheduler, "WorkloadSliceReplaced"), ("kueue-admission", "Replaced")),
+    ] {
+        let records = workload_events(&key, &[recorded], Some(&object));
+        let names = |r: &EventRecord| (r.reporting_controller.to_string(), r.action.clone());
+        let want = (want.0.to_owned(), want.1.to_owned());
+        assert_eq!(records.iter().map(names).collect::<Vec<_>>(), [want]);
+    }
+}
+
 pub(super) fn update() -> WorkloadUpdate {
     let why = Condition { kind: cond::QUOTA_RESERVED.into(), status: true, ..Condition::default() };
-    let event = KubernetesEvent { warning: false, reason: "QuotaReserved".into(), message: String::new() };
+    let event = event(Reporter::Scheduler, "QuotaReserved");
     WorkloadUpdate {
         id: 7,
         coalesced: vec![5],

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use plimsoll_engine::{Action, Event};
 use plimsoll_queueing::{
-    Action as QueueAction, Event as QueueEvent, KubernetesEvent, WorkloadKey, WorkloadUpdate,
+    Action as QueueAction, Event as QueueEvent, KubernetesEvent, Reporter, WorkloadKey, WorkloadUpdate,
 };
 use plimsoll_state::Answer;
 use serde_json::{Value, json};
 
+use super::pods::NODE_CONTROLLER;
 use super::{
     BACKOFF, CONFLICTS, Outcome, Response, Step, answered, not_written, retry, retry_known, retry_write,
 };
@@ -17,8 +18,14 @@ use crate::json;
 use crate::request::{PatchKind, Request};
 use crate::resource::WORKLOADS;
 
-/// Reporting controller of queueing's Events (Kueue's scheduler).
-const ADMISSION: &str = "kueue-admission";
+/// The names under which Kueue's controllers record Events (Kueue `pkg/constants/constants.go`).
+const fn controller(reporter: Reporter) -> &'static str {
+    match reporter {
+        Reporter::Scheduler => "kueue-admission",
+        Reporter::WorkloadController => "kueue-workload-controller",
+        Reporter::NodeController => NODE_CONTROLLER,
+    }
+}
 
 /// Read, change, write until no other writer was faster.
 pub(super) fn update(update: WorkloadUpdate, seen: Option<Arc<Value>>) -> Step {
@@ -182,9 +189,9 @@ pub fn workload_events(
             regarding,
             warning: event.warning,
             reason: event.reason.clone(),
-            action: event.reason.clone(),
+            action: event.action().to_owned(),
             message: event.message.clone(),
-            reporting_controller: ADMISSION.into(),
+            reporting_controller: controller(event.reporter).into(),
             reporting_instance: String::new(),
         };
         records.push(on(workload.clone()));

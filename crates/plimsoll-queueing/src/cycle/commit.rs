@@ -145,14 +145,10 @@ impl Queueing {
         let placed = admission.assignments.iter().all(|p| p.delayed != Some(Delayed::Pending));
         let checks = &wl.obj.status.admission_checks;
         let ready = placed && checks.iter().all(|c| c.state == CheckState::Ready);
-        let mut events =
-            vec![KubernetesEvent { warning: false, reason: "QuotaReserved".into(), message: text }];
+        let mut events = vec![KubernetesEvent::of_scheduler(false, "QuotaReserved", text)];
         if complete && ready {
-            events.push(KubernetesEvent {
-                warning: false,
-                reason: "Admitted".into(),
-                message: format!("Admitted by ClusterQueue {name}, wait time since reservation was 0s"),
-            });
+            let text = format!("Admitted by ClusterQueue {name}, wait time since reservation was 0s");
+            events.push(KubernetesEvent::of_scheduler(false, "Admitted", text));
         }
         let explicit = self.config.gates.explicit_status;
         if let Some(wl) = self.wl_mut(id) {
@@ -261,23 +257,16 @@ impl Queueing {
             )
         };
         let priorities = format!("; preemptor {}; preemptee {}", of(&preemptor.obj), of(&victim.obj));
-        let told = KubernetesEvent {
-            warning: false,
-            reason: "PreemptedWorkload".into(),
-            message: format!(
-                "Preempted workload {} (UID: {}) in ClusterQueue {}{priorities}",
-                victim.obj.key,
-                victim.obj.uid,
-                self.cq(held).name
-            ),
-        };
+        let told = format!(
+            "Preempted workload {} (UID: {}) in ClusterQueue {}{priorities}",
+            victim.obj.key,
+            victim.obj.uid,
+            self.cq(held).name
+        );
         let key = preemptor.obj.key.clone();
         let cause = RecordCause::Preempted { victim: victim.obj.key.clone() };
-        let normal = |reason: &str, message: String| KubernetesEvent {
-            warning: false,
-            reason: reason.into(),
-            message,
-        };
+        let normal = |reason: &str, message: String| KubernetesEvent::of_scheduler(false, reason, message);
+        let event = normal("PreemptedWorkload", told);
         let events = vec![
             normal("EvictedDueToPreempted", message.clone()),
             normal("Preempted", format!("{message}{priorities}")),
@@ -290,7 +279,7 @@ impl Queueing {
                 None => edit.evict("Preempted", "", &message),
             }
         });
-        self.out.push(Action::Record(Box::new(WorkloadEvent { key, cause, event: told })));
+        self.out.push(Action::Record(Box::new(WorkloadEvent { key, cause, event })));
         true
     }
 

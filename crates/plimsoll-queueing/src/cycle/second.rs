@@ -10,7 +10,7 @@ use crate::Queueing;
 use crate::ids::{ClusterQueueId, WorkloadId};
 use crate::model::Admission;
 use crate::state::WorkloadInfo;
-use crate::{Action, CheckState, KubernetesEvent, RecordCause, WorkloadEvent};
+use crate::{Action, CheckState, KubernetesEvent, RecordCause, Reporter, WorkloadEvent};
 use plimsoll_state::time::{Duration, Time};
 
 /// The longest wait before another attempt, in seconds; the first takes one.
@@ -76,7 +76,7 @@ impl Queueing {
         let key = wl.obj.key.clone();
         let next = attempt.saturating_add(1);
         self.second.0.insert(id, (now.plus(wait(next)), next));
-        let event = KubernetesEvent { warning: true, reason: "SecondPassFailed".into(), message };
+        let event = KubernetesEvent::of_scheduler(true, "SecondPassFailed", message);
         let event = WorkloadEvent { key, cause: RecordCause::SecondPassFailed, event };
         self.out.push(Action::Record(Box::new(event)));
     }
@@ -87,7 +87,7 @@ impl Queueing {
         let nodes = wl.obj.status.unhealthy_nodes.join(",");
         let message =
             format!("Workload was evicted as there was no replacement for unhealthy node(s): {nodes}");
-        self.evict(id, "NodeFailures", "", &message, now);
+        self.evict(id, ("NodeFailures", ""), &message, Reporter::Scheduler, now);
     }
 
     /// Writes the places a second pass found.
@@ -108,7 +108,7 @@ impl Queueing {
         let explicit = self.config.gates.explicit_status;
         if complete && ready && !replaced {
             let message = format!("Admitted by ClusterQueue {name}, wait time since reservation was 0s");
-            events.push(KubernetesEvent { warning: false, reason: "Admitted".into(), message });
+            events.push(KubernetesEvent::of_scheduler(false, "Admitted", message));
         }
         self.edit(id, now, events, |edit| {
             edit.set_reservation(*admission);

@@ -131,11 +131,7 @@ impl Queueing {
             Reason::Reclamation.text(),
             self.path(held),
         );
-        let event = |reason: &str| KubernetesEvent {
-            warning: false,
-            reason: reason.into(),
-            message: message.clone(),
-        };
+        let event = |reason: &str| KubernetesEvent::of_scheduler(false, reason, message.clone());
         let events = vec![event("EvictedDueToPreempted"), event("Preempted")];
         self.edit(id, now, events, |edit| {
             edit.set(cond::PREEMPTED, true, Reason::Reclamation.as_str(), &message);

@@ -3,6 +3,7 @@
 
 use super::event_of;
 use crate::Queueing;
+use crate::Reporter::WorkloadController;
 use crate::account::has_failed_checks;
 use crate::cond;
 use crate::ids::WorkloadId;
@@ -46,7 +47,8 @@ impl Queueing {
         for (state, reason, kind, name) in stops {
             if admitted {
                 if state.is_some_and(|(p, _)| p == StopPolicy::HoldAndDrain) && !evicted {
-                    self.evict(id, reason, "", &format!("The {kind} is stopped"), now);
+                    let message = format!("The {kind} is stopped");
+                    self.evict(id, (reason, ""), &message, WorkloadController, now);
                     return;
                 }
                 continue;
@@ -159,7 +161,7 @@ impl Queueing {
                 state.requeue_at = state.requeue_at.max(Some(at));
             });
         }
-        self.evict(id, "AdmissionCheck", "", &text, now);
+        self.evict(id, ("AdmissionCheck", ""), &text, WorkloadController, now);
     }
 
     fn reconcile_execution_time(&mut self, id: WorkloadId, now: Time) {

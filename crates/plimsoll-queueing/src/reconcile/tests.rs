@@ -327,6 +327,35 @@ fn checks_that_were_not_reset_are_reset_after_the_stop() {
     assert!(states.into_iter().any(|c| c.state == CheckState::Pending), "{after:?}");
 }
 
+/// Kueue's scheduler, or its workload controller once the checks are ready.
+#[test]
+fn an_admission_is_recorded_by_the_controller_that_makes_it() {
+    let admitted = |updates: &[crate::WorkloadUpdate]| {
+        let events = updates.iter().flat_map(|u| &u.events).filter(|e| e.reason == "Admitted");
+        events.map(|e| e.reporter).collect::<Vec<_>>()
+    };
+    let mut q = world(Config::default(), StopPolicy::None);
+    let mut w = workload(0, 0, 0, 1000);
+    q.handle(Time::from_seconds(100), Event::WorkloadUpsert(Box::new(w.clone())));
+    assert_eq!(admitted(&settle(&mut q, 100)), [Reporter::Scheduler]);
+
+    let mut q = world(Config::default(), StopPolicy::None);
+    let mut cq = cluster_queue("c0", "", 9000, None, false);
+    cq.admission_checks = vec![("check".into(), Vec::new())];
+    let check =
+        crate::AdmissionCheck { name: "check".into(), active: true, ..crate::AdmissionCheck::default() };
+    q.handle(Time::from_seconds(100), Event::AdmissionCheckUpsert(Box::new(check)));
+    q.handle(Time::from_seconds(100), Event::ClusterQueueUpsert(Box::new(cq)));
+    q.handle(Time::from_seconds(100), Event::WorkloadUpsert(Box::new(w.clone())));
+    let waits = settle(&mut q, 100);
+    assert!(admitted(&waits).is_empty(), "{waits:?}");
+    waits.iter().for_each(|u| u.apply(&mut w.status));
+    w.version += 1;
+    w.status.admission_checks[0].state = CheckState::Ready;
+    q.handle(Time::from_seconds(110), Event::WorkloadUpsert(Box::new(w)));
+    assert_eq!(admitted(&settle(&mut q, 110)), [Reporter::WorkloadController]);
+}
+
 /// A LocalQueue that is charged for a reservation whose write is on its way. `checked`: it is no admission yet.
 fn charged(checked: bool) -> (Queueing, crate::ids::LocalQueueId, Vec<crate::WorkloadUpdate>) {
     let rules = crate::AdmissionFairSharing {

@@ -2,6 +2,7 @@
 
 use super::{MAX_OPENINGS, Name, OUTSIDE, Slot};
 use crate::Queueing;
+use crate::Reporter;
 use crate::cond;
 use crate::ids::{FlavorId, WorkloadId};
 use crate::model::TargetKind;
@@ -193,7 +194,7 @@ impl Queueing {
                     self.timers.workloads.insert((at, id));
                     return false;
                 }
-                self.evict(id, OUTSIDE, "", &message, now)
+                self.evict(id, (OUTSIDE, ""), &message, Reporter::WorkloadController, now)
             }
             Phase::Pending | Phase::Finished => false,
         }

@@ -11,7 +11,7 @@ use crate::Queueing;
 use crate::ids::WorkloadId;
 use crate::model::{CheckState, PodSetAssignment, Workload, WorkloadKey};
 use crate::state::WorkloadInfo;
-use crate::{Action, cond};
+use crate::{Action, Reporter, cond};
 use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::model::{Node, Phase, Pod, Taint, TaintEffect, Toleration};
 use plimsoll_state::time::{Duration, SECOND, Time};
@@ -465,7 +465,7 @@ impl Queueing {
             "Workload eviction triggered due to multiple TAS assigned node failures, including: {}",
             names.join(", ")
         );
-        self.evict(id, "NodeFailures", "", &message, now);
+        self.evict(id, ("NodeFailures", ""), &message, Reporter::NodeController, now);
     }
 
     /// After a write on the health of its nodes failed, looks at a workload's nodes again.
