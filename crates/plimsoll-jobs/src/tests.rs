@@ -595,6 +595,7 @@ fn a_foreign_workload_is_not_taken_over_by_a_groups_name() {
             "WorkloadNameConflict: A Workload named \"g\" already exists but is not a pod group workload; this pod group cannot be admitted"
         ]
     );
+    assert!(matches!(&writes[0], Write::Event(e) if e.action == "Admission"), "{writes:?}");
     cache.put(Kind::Pod, member("b", &json!({"metadata|deletionTimestamp": "2023-11-14T22:06:00Z"})));
     let writes = run(&cache, &Key::PodGroup("ns".into(), "g".into()));
     assert_eq!(short(&writes)[1..], ["patch pods b "], "deleted pods are let go");

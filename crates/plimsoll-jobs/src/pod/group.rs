@@ -356,7 +356,9 @@ impl GenericJob for Group {
                 "A Workload named {:?} already exists but is not a pod group workload; this pod group cannot be admitted",
                 json::name(&wl)
             );
-            let mut plan = vec![event(PODS, self.first(), true, "WorkloadNameConflict", &text)];
+            let record = plan::record(PODS, self.first(), true, "WorkloadNameConflict", &text);
+            let told = EventRecord { action: "Admission".to_owned(), ..record };
+            let mut plan = vec![Write::Event(Box::new(told))];
             // No later reconcile lets go pods that are deleted.
             plan.extend(self.all.iter().filter(|p| !live(p)).filter_map(|p| finalize(p)));
             return FoundWorkloads { plan, ..FoundWorkloads::default() };
