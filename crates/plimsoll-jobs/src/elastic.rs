@@ -321,7 +321,7 @@ fn sync_retained(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan>
     match priority_class::update(job, wl, env) {
         Ok(plan) if plan.is_empty() => {}
         Ok(plan) => return Some(plan),
-        Err(message) => return Some(priority_class::missing(job, &message)),
+        Err(why) => return Some(priority_class::missing(job.resource(), job.object(), why.as_deref())),
     }
     if !env.config.wait_for_pods_ready || !json::is_true(wl, "Admitted") {
         return None;

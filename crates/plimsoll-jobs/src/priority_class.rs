@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_api::json;
-use plimsoll_api::resource::WORKLOADS;
+use plimsoll_api::resource::{Resource, WORKLOADS};
 use serde_json::{Value, json};
 
 use crate::generic_job::GenericJob;
@@ -44,8 +44,8 @@ fn names_workload_priority_class(wl: &Value) -> bool {
 /// server refuses to add one.
 ///
 /// # Errors
-/// When the named class is not known (yet).
-pub(crate) fn update(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Result<Plan, String> {
+/// When the named class is not known (yet), as those of [`workload::priority`].
+pub(crate) fn update(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Result<Plan, Option<String>> {
     let has_class = wl["spec"]["priorityClassRef"].is_object();
     let reserved = json::is_true(wl, "QuotaReserved");
     let wanted = json::label(job.object(), names::PRIORITY_CLASS);
@@ -66,10 +66,10 @@ pub(crate) fn update(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Result<P
     Ok(plan)
 }
 
-/// Writes while the class that a job names is not known: a warning, and another look later.
-pub(crate) fn missing(job: &dyn GenericJob, message: &str) -> Plan {
-    let warning = event(job.resource(), job.object(), true, "WorkloadPriorityClassNotFound", message);
-    vec![warning, Write::RequeueAfter(RETRY)]
+/// Writes while the class that a job names is not known: the warning, and another look later.
+pub(crate) fn missing(resource: Resource, object: &Value, warning: Option<&str>) -> Plan {
+    let event = |message| event(resource, object, true, "WorkloadPriorityClassNotFound", message);
+    warning.map(event).into_iter().chain([Write::RequeueAfter(RETRY)]).collect()
 }
 
 #[cfg(test)]

@@ -255,7 +255,7 @@ fn sync(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Option<Plan> {
     match priority_class::update(job, wl, env) {
         Ok(plan) if plan.is_empty() => {}
         Ok(plan) => return Some(plan),
-        Err(message) => return Some(priority_class::missing(job, &message)),
+        Err(why) => return Some(priority_class::missing(job.resource(), job.object(), why.as_deref())),
     }
     let mut new = wl.clone();
     if job.is_suspended() && !json::is_true(wl, "Admitted") {
@@ -400,7 +400,7 @@ fn job_priority(
     job: &dyn GenericJob,
     pod_sets: &[Value],
     env: Env<'_>,
-) -> Result<workload::Priority, String> {
+) -> Result<workload::Priority, Option<String>> {
     workload::priority(job.object(), job.priority_class(), pod_sets, env)
 }
 
@@ -415,8 +415,8 @@ fn create(job: &dyn GenericJob, env: Env<'_>) -> Plan {
     }
     match job_priority(job, json::list(&wl, &["spec", "podSets"]), env) {
         Ok(p) => workload::set_priority(&mut wl, &p),
-        Err(message) => {
-            plan.extend(priority_class::missing(job, &message));
+        Err(why) => {
+            plan.extend(priority_class::missing(job.resource(), job.object(), why.as_deref()));
             return plan;
         }
     }
@@ -443,7 +443,7 @@ fn update(job: &dyn GenericJob, wl: &Value, env: Env<'_>) -> Plan {
     };
     match job_priority(job, json::list(&wanted, &["spec", "podSets"]), env) {
         Ok(p) => workload::set_priority(&mut wanted, &p),
-        Err(message) => return priority_class::missing(job, &message),
+        Err(why) => return priority_class::missing(job.resource(), job.object(), why.as_deref()),
     }
     elastic::set_first_floors(job, &mut wanted, env);
     let mut new = wl.clone();

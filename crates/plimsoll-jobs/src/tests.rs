@@ -144,6 +144,10 @@ fn priority_comes_from_the_class_the_template_or_the_default() {
     json::set(&mut j, &["spec", "template", "spec", "priorityClassName"], json!("a"));
     cache.put(Kind::Job, j.clone());
     assert_eq!(made(&cache)["spec"]["priority"], 7);
+    json::set(&mut j, &["spec", "template", "spec", "priorityClassName"], json!("c"));
+    cache.put(Kind::Job, j.clone());
+    // Kueue warns of the class of the label alone (`ExtractPriority`).
+    assert_eq!(short(&run(&cache, &key())), ["again"]);
     json::set(&mut j, &["metadata", "labels", names::PRIORITY_CLASS], json!("w"));
     cache.put(Kind::Job, j);
     let short = short(&run(&cache, &key()));

@@ -90,16 +90,16 @@ pub struct Priority {
 /// PriorityClass, else the cluster's default class (the lowest if there are several), else 0.
 ///
 /// # Errors
-/// When a named class is not known (yet).
+/// When a named class is not known (yet): what Kueue warns of, which says nothing of the class that pods name.
 pub fn priority(
     job: &Value,
     priority_class: Option<&str>,
     podsets: &[Value],
     env: Env<'_>,
-) -> Result<Priority, String> {
+) -> Result<Priority, Option<String>> {
     if let Some(name) = json::label_opt(job, names::PRIORITY_CLASS).filter(|n| !n.is_empty()) {
         let Some(class) = env.objects.get(Kind::WorkloadPriorityClass, "", name) else {
-            return Err(format!("WorkloadPriorityClass \"{name}\" not found"));
+            return Err(Some(format!("WorkloadPriorityClass \"{name}\" not found")));
         };
         let class_ref = ("kueue.x-k8s.io", "WorkloadPriorityClass", name.to_owned());
         return Ok(Priority { class: Some(class_ref), value: class["value"].as_i64().unwrap_or(0) });
@@ -107,7 +107,7 @@ pub fn priority(
     let mut templates = podsets.iter().map(|p| json::text(p, &["template", "spec", "priorityClassName"]));
     if let Some(name) = priority_class.or_else(|| templates.find(|n| !n.is_empty())) {
         let Some(class) = env.objects.get(Kind::PriorityClass, "", name) else {
-            return Err(format!("priorityclasses.scheduling.k8s.io \"{name}\" not found"));
+            return Err(None);
         };
         return Ok(by_class(&class));
     }

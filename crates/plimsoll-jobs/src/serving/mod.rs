@@ -20,7 +20,7 @@ use crate::store::Kind;
 use crate::webhook::admission_gates;
 use crate::webhook::review::{Review, Validation, owner_is_managed};
 use crate::webhook::validation::{self, ErrorList, annotation_path, label_path};
-use crate::{Env, ancestors, config, names, workload};
+use crate::{Env, ancestors, config, names, priority_class, workload};
 
 /// Pause before a missing object is looked up again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -258,7 +258,6 @@ fn group_workload(
     pod_sets: &[Value],
     env: Env<'_>,
 ) -> Result<Value, Plan> {
-    let resource = of.resource;
     let mut wl = workload::without_owner(object, json::label(object, names::QUEUE), pod_sets, env);
     json::set(&mut wl, &["metadata", "name"], json!(name));
     json::set(&mut wl, &["metadata", "labels", names::JOB_UID], json!(json::uid(object)));
@@ -268,10 +267,7 @@ fn group_workload(
     own(of, object, &mut wl);
     match workload::priority(object, None, pod_sets, env) {
         Ok(priority) => workload::set_priority(&mut wl, &priority),
-        Err(message) => {
-            let warning = event(resource, object, true, "WorkloadPriorityClassNotFound", &message);
-            return Err(vec![warning, Write::RequeueAfter(RETRY)]);
-        }
+        Err(why) => return Err(priority_class::missing(of.resource, object, why.as_deref())),
     }
     Ok(wl)
 }
