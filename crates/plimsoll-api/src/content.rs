@@ -10,6 +10,18 @@ pub fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && is_dotted(text)
 }
 
+/// What is wrong with a name that has to be a subdomain (`content.IsDNS1123Subdomain`).
+pub fn subdomain(text: &str) -> Vec<&'static str> {
+    let mut faults = Vec::new();
+    if text.len() > 253 {
+        faults.push("must be no more than 253 bytes");
+    }
+    if !is_dotted(text) {
+        faults.push(SUBDOMAIN);
+    }
+    faults
+}
+
 /// Whether it has the form of a subdomain, whatever its length.
 fn is_dotted(text: &str) -> bool {
     let part = |p: &str| {
@@ -75,6 +87,14 @@ fn is_name(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_faults_of_a_subdomain_are_named() {
+        assert!(subdomain("a.b-c").is_empty() && is_subdomain("a.b-c"));
+        assert_eq!(subdomain("A"), [SUBDOMAIN]);
+        assert_eq!(subdomain(&"a".repeat(254)), ["must be no more than 253 bytes"]);
+        assert_eq!(subdomain(&"A".repeat(254)), ["must be no more than 253 bytes", SUBDOMAIN]);
+    }
 
     #[test]
     fn keys_and_values_of_labels() {

@@ -1,10 +1,10 @@
 //! Admission gates: the annotation that keeps a job from being admitted until others have removed their names from it (Kueue
 //! `pkg/util/webhook/validation_admissiongatedby.go`).
 
-use plimsoll_api::json;
+use plimsoll_api::{content, json};
 use serde_json::Value;
 
-use super::validation::{ErrorList, annotation_path, subdomain_error};
+use super::validation::{ErrorList, annotation_path};
 use crate::names::GATED_BY;
 
 /// Longest name of a gate, as of `spec.managedBy` of Jobs.
@@ -50,7 +50,7 @@ fn name(gate: &str, path: &str, errors: &mut ErrorList) {
     match gate.split_once('/').filter(|(domain, rest)| !domain.is_empty() && !rest.is_empty()) {
         None => errors.invalid(path, gate, "must be a domain-prefixed path (such as \"acme.io/foo\")"),
         Some((domain, rest)) => {
-            if let Some(detail) = subdomain_error(domain) {
+            for detail in content::subdomain(domain) {
                 errors.invalid(path, domain, detail);
             }
             let valid = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);

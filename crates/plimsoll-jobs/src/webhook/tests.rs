@@ -148,6 +148,10 @@ fn refusals_have_kueues_words() {
     }
     let free = json!({"metadata": {"name": "x"}, "spec": {"suspend": false}});
     assert_eq!(validate(&review("batch", "jobs", "ns", None), &free, cache.env(NOW)), Ok(vec![]));
+    // All faults of a name in one error.
+    let long = queued(&json!({"metadata|labels|kueue.x-k8s.io/queue-name": "Q".repeat(254)}));
+    let denied = validate(&review("batch", "jobs", "ns", None), &long, cache.env(NOW)).unwrap_err().message;
+    assert!(denied.contains("must be no more than 253 bytes,a lowercase RFC 1123 subdomain must"), "{denied}");
 }
 
 #[test]

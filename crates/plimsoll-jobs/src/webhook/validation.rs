@@ -160,31 +160,18 @@ impl ErrorList {
     }
 }
 
-/// The error of a text that is not a DNS subdomain (RFC 1123), in apimachinery's words.
-pub(crate) fn subdomain_error(text: &str) -> Option<&'static str> {
-    if text.len() > 253 {
-        return Some("must be no more than 253 bytes");
+/// A text that must be a name: a DNS subdomain (RFC 1123). All faults are one error, as in Kueue.
+fn name(path: &str, text: &str, errors: &mut ErrorList) {
+    let faults = content::subdomain(text);
+    if !faults.is_empty() {
+        errors.invalid(path, text, &faults.join(","));
     }
-    let part = |p: &str| {
-        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        !p.is_empty() && p.chars().all(inner) && !p.starts_with('-') && !p.ends_with('-')
-    };
-    if text.split('.').all(part) {
-        return None;
-    }
-    Some(
-        "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
-         start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-         '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
-    )
 }
 
 /// A label whose value must be a name.
 pub(crate) fn name_label(object: &Value, key: &str, errors: &mut ErrorList) {
-    if let Some(value) = json::label_opt(object, key)
-        && let Some(detail) = subdomain_error(value)
-    {
-        errors.invalid(&label_path(key), value, detail);
+    if let Some(value) = json::label_opt(object, key) {
+        name(&label_path(key), value, errors);
     }
 }
 
@@ -197,10 +184,8 @@ pub(crate) fn identifier_path(object: &Value, key: &str, identifiers: Identifier
 pub(crate) fn identifier(object: &Value, key: &str, identifiers: Identifiers, errors: &mut ErrorList) {
     let annotated = identifiers.prefers_annotation(object, key);
     let value = if annotated { json::annotation(object, key) } else { json::label_opt(object, key) };
-    if let Some(value) = value
-        && let Some(detail) = subdomain_error(value)
-    {
-        errors.invalid(&identifier_path(object, key, identifiers), value, detail);
+    if let Some(value) = value {
+        name(&identifier_path(object, key, identifiers), value, errors);
     }
 }
 
@@ -241,9 +226,8 @@ pub(crate) fn run_window(object: &Value) -> ErrorList {
 
 /// The annotation that names a RunWindow has to be a name.
 pub(crate) fn named_window(object: &Value, errors: &mut ErrorList) {
-    let Some(text) = json::annotation(object, RUN_WINDOW) else { return };
-    if let Some(detail) = subdomain_error(text) {
-        errors.invalid(&annotation_path(RUN_WINDOW), text, detail);
+    if let Some(text) = json::annotation(object, RUN_WINDOW) {
+        name(&annotation_path(RUN_WINDOW), text, errors);
     }
 }
 
