@@ -13,12 +13,10 @@ use crate::multikueue::default_managed_by;
 use crate::plan::{Plan, event, patch, patch_status};
 use crate::podset::{self, PodSetInfo, Ranks};
 use crate::store::Kind;
-use crate::webhook::admission_gates;
+use crate::webhook::job_rules::JobRules;
 use crate::webhook::pod_sets::{self, PodSetAt};
-use crate::webhook::review::{
-    Operation, Review, Validation, default_queue, has_default_queue, owner_is_managed,
-};
-use crate::webhook::validation::{self, ErrorList, annotation_path, atoi};
+use crate::webhook::review::{Operation, Review, Validation, default_queue, owner_is_managed};
+use crate::webhook::validation::{ErrorList, annotation_path, atoi};
 use crate::{Env, elastic, names, orphan, reconciler};
 
 /// Name of the only podset.
@@ -315,12 +313,9 @@ fn default(review: &Review<'_>, job: &mut Value, env: Env<'_>) {
 }
 
 fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Validation {
+    const RULES: JobRules = JobRules { resource: JOBS, takes_prebuilt: true, elastic: true };
     let mut errors = ErrorList::default();
-    let identifiers = env.objects.identifiers();
-    validation::on_create(job, identifiers, &mut errors);
-    admission_gates::validate(job, review.old, &mut errors);
-    topology(job, env.is_elastic(job), &mut errors);
-    elastic::validate_strategy(job, env, &mut errors);
+    RULES.on_create(job, env, &mut errors);
     let min = |j: &Value| json::annotation(j, names::MIN_PARALLELISM).map(str::to_owned);
     let old = review.old.filter(|_| review.operation == Operation::Update);
     if old.is_none_or(|old| min(old) != min(job)) {
@@ -328,13 +323,12 @@ fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Validation {
     }
     completions(job, &mut errors);
     if let Some(old) = old {
-        let default = has_default_queue(review, env.objects);
         let suspended = (is_suspended(old), is_suspended(job));
-        validation::on_update(old, job, suspended, default, env, &mut errors);
-        let (was, is) = (env.is_elastic(old), env.is_elastic(job));
-        errors.immutable(&annotation_path(names::ELASTIC), is, was);
+        RULES.on_update(review, (old, job), suspended, env, &mut errors);
         running(old, job, &mut errors);
     }
+    topology(job, env.is_elastic(job), &mut errors);
+    elastic::validate_strategy(job, env, &mut errors);
     Validation::of(errors)
 }
 
@@ -391,7 +385,7 @@ fn completions(job: &Value, errors: &mut ErrorList) {
     let number = |key: &str| json::int(job, &["spec", key]).unwrap_or(1);
     if number("parallelism") != number("completions") {
         let detail =
-            format!("should be equal to parallelism when {} is annotation is true", names::SYNC_COMPLETIONS);
+            format!("should be equal to parallelism when {} annotation is true", names::SYNC_COMPLETIONS);
         errors.invalid("spec.completions", job["spec"]["completions"].clone(), &detail);
     }
 }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use plimsoll_api::json;
 use serde_json::{Map, Value, json};
 
-use super::{Inject, JobKind, PodTemplate};
+use super::{Inject, JobKind, PodTemplate, Updates};
 use crate::custom_kind::CustomKind;
 use crate::generic_job::Finished;
 use crate::podset::{PodSetInfo, Ranks};
@@ -33,7 +33,7 @@ pub(crate) const APP_WRAPPER: JobKind = JobKind {
     adjust: |_, pod_sets| pod_sets.iter_mut().for_each(keep_template),
     skip: |_| false,
     on_hold: None,
-    keeps_queue_name: false,
+    updates: Updates::Changes,
     takes_prebuilt: true,
     validate: |_, _, _| true,
     elastic: None,

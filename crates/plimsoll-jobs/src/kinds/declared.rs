@@ -14,6 +14,7 @@ use crate::generic_job::{Finished, GenericJob, ReclaimablePod};
 use crate::plan::{Plan, Write, event, patch_status};
 use crate::podset::{PodSetInfo, Ranks};
 use crate::store::Kind;
+use crate::webhook::job_rules::JobRules;
 use crate::webhook::review::{Review, Validation};
 use crate::webhook::validation::ErrorList;
 use crate::{Env, job_kind, orphan, reconciler};
@@ -160,11 +161,11 @@ pub(crate) fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Option
     let (custom, declaration) = env.objects.declaration_of(review.group, review.plural)?;
     let (flag, mut errors) = (declaration.suspend(), ErrorList::default());
     let suspended = |object: &Value| json::flag(object, &flag);
+    let rules = JobRules { resource: custom.preferred(), takes_prebuilt: true, elastic: false };
     if let Some(old) = webhook::updated(review) {
-        webhook::change(review, (old, job), (suspended(old), suspended(job)), env, &mut errors);
+        rules.on_update(review, (old, job), (suspended(old), suspended(job)), env, &mut errors);
     }
-    let unsupported = env.is_elastic(job).then_some(custom.preferred());
-    webhook::whole(review, job, unsupported, env.objects.identifiers(), &mut errors);
+    rules.on_create(job, env, &mut errors);
     if env.config.manages(job) {
         match declaration.facts(job) {
             Ok(facts) => webhook::topology(job, &templates(&facts), true, &mut errors),

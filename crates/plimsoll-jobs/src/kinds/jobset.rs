@@ -3,7 +3,7 @@
 use plimsoll_api::json;
 use serde_json::Value;
 
-use super::{Inject, JobKind, PodTemplate};
+use super::{Inject, JobKind, PodTemplate, Updates};
 use crate::custom_kind::CustomKind;
 use crate::generic_job::{Finished, ReclaimablePod};
 use crate::podset::Ranks;
@@ -30,7 +30,7 @@ pub(crate) const JOB_SET: JobKind = JobKind {
     adjust: |_, _| (),
     skip: |_| false,
     on_hold: None,
-    keeps_queue_name: false,
+    updates: Updates::Whole,
     takes_prebuilt: true,
     validate: |_, _, _| true,
     elastic: None,

@@ -4,7 +4,7 @@
 use plimsoll_api::json;
 use serde_json::{Value, json};
 
-use super::{Inject, JobKind, PodTemplate};
+use super::{Inject, JobKind, PodTemplate, Updates};
 use crate::custom_kind::CustomKind;
 use crate::generic_job::Finished;
 use crate::podset::Ranks;
@@ -39,6 +39,7 @@ pub(crate) const JAX_JOB: JobKind =
 pub(crate) const MPI_JOB: JobKind = JobKind {
     default: offset_workers,
     groups: true,
+    updates: Updates::Whole,
     ..kind(CustomKind::MPI_JOB, "vmpijob.kb.io", |job| {
         replicas(job, "mpiReplicaSpecs", &["Launcher", "Worker"])
     })
@@ -66,7 +67,7 @@ const fn kind(
         adjust: |_, _| (),
         skip: |_| false,
         on_hold: None,
-        keeps_queue_name: false,
+        updates: Updates::Changes,
         takes_prebuilt: true,
         validate: |_, _, _| true,
         elastic: None,

@@ -61,14 +61,25 @@ pub(crate) struct JobKind {
     pub skip: fn(&Value) -> bool,
     /// Whether a job waits for its user, and neither starts nor stops (Kueue's `JobWithOnHold`); `None`: none does.
     pub on_hold: Option<fn(&Value) -> bool>,
-    /// Whether updates of a job are validated only if it is or was queued (Kueue `ShouldValidateRayOrSparkJobOnUpdate`).
-    pub keeps_queue_name: bool,
+    /// Which rules an update has to follow.
+    pub updates: Updates,
     /// Whether a job may name a workload that its user created (Kueue `supportedPrebuiltWlJobGVKs`).
     pub takes_prebuilt: bool,
     /// Rules of this kind for queued jobs, which are elastic or not; whether those of all jobs apply, too.
     pub validate: fn(&Value, bool, &mut ErrorList) -> bool,
     /// How its jobs grow and shrink while they run; `None`: they do not.
     pub elastic: Option<Elastic>,
+}
+
+/// Which rules an update of a job has to follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Updates {
+    /// Those for what changes, and those for topologies (Kueue `BaseWebhook.ValidateUpdate`).
+    Changes,
+    /// Those for what changes, and all for new jobs.
+    Whole,
+    /// The same, if the job is or was queued (Kueue `ShouldValidateRayOrSparkJobOnUpdate`).
+    WholeIfQueued,
 }
 
 /// How jobs of a kind grow and shrink while they run ([`crate::elastic`]).

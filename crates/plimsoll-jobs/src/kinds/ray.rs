@@ -4,7 +4,7 @@
 use plimsoll_api::{Quantity, json};
 use serde_json::{Value, json};
 
-use super::{Elastic, Inject, JobKind, PodTemplate};
+use super::{Elastic, Inject, JobKind, PodTemplate, Updates};
 use crate::custom_kind::CustomKind;
 use crate::generic_job::{Finished, ScalablePodSet};
 use crate::key::Key;
@@ -43,7 +43,7 @@ pub(crate) const RAY_CLUSTER: JobKind = JobKind {
     adjust: |cluster, pod_sets| charge_head(cluster, &CLUSTER, pod_sets),
     skip: |_| false,
     on_hold: None,
-    keeps_queue_name: true,
+    updates: Updates::WholeIfQueued,
     takes_prebuilt: true,
     validate: |cluster, elastic, errors| {
         if elastic {

@@ -5,7 +5,7 @@
 use plimsoll_api::json;
 use serde_json::{Map, Value, json};
 
-use super::{Inject, JobKind, PodTemplate};
+use super::{Inject, JobKind, PodTemplate, Updates};
 use crate::custom_kind::CustomKind;
 use crate::generic_job::Finished;
 use crate::podset::{PodSetInfo, Ranks};
@@ -28,7 +28,7 @@ pub(crate) const SPARK_APPLICATION: JobKind = JobKind {
     adjust: |_, _| (),
     skip: |_| false,
     on_hold: None,
-    keeps_queue_name: true,
+    updates: Updates::WholeIfQueued,
     takes_prebuilt: false,
     validate,
     elastic: None,

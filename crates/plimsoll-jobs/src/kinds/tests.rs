@@ -221,6 +221,9 @@ fn the_webhooks_of_all_kinds_share_kueues_rules() {
         assert_eq!(refusal(table, &running(&moved), Some(&running(&suspended))), want, "{framework}");
         let timed = set(&suspended, names::MAX_EXEC_TIME, "0");
         assert!(refusal(table, &timed, None).ends_with("should be greater than 0"), "{framework}");
+        // Some of Kueue's webhooks leave alone what no update has changed.
+        let kept = refusal(table, &timed, Some(&timed));
+        assert_eq!(kept.is_empty(), table.updates == Updates::Changes, "{framework}: {kept}");
     }
 }
 

@@ -19,6 +19,7 @@ use crate::multikueue::default_managed_by;
 use crate::plan::{Plan, Write, event, patch};
 use crate::podset::PodSetInfo;
 use crate::store::Kind;
+use crate::webhook::job_rules::JobRules;
 use crate::webhook::pod_sets::{PodSetAt, topology};
 use crate::webhook::review::{Review, Validation};
 use crate::webhook::validation::ErrorList;
@@ -351,16 +352,16 @@ fn default(review: &Review<'_>, job: &mut Value, env: Env<'_>) {
 fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Validation {
     const HINT: &str = ". Adjust either the \"TrainJob.spec.runtimePatches\" or the \"TrainingRuntime.Template\" annotations \
                         for the corresponding Job";
+    const RULES: JobRules = JobRules { resource: TRAIN_JOBS, takes_prebuilt: true, elastic: false };
     let mut errors = ErrorList::default();
     if !env.config.has_framework(FRAMEWORK) {
         return Validation::of(errors);
     }
     if let Some(old) = webhook::updated(review) {
         let suspended = (json::flag(old, &SUSPEND), json::flag(job, &SUSPEND));
-        webhook::change(review, (old, job), suspended, env, &mut errors);
+        RULES.on_update(review, (old, job), suspended, env, &mut errors);
     }
-    let unsupported = env.is_elastic(job).then_some(TRAIN_JOBS);
-    webhook::whole(review, job, unsupported, env.objects.identifiers(), &mut errors);
+    RULES.on_create(job, env, &mut errors);
     if let Some(runtime) = runtime(job, env) {
         let job_set = job_set(job, &runtime);
         let templates = (JOB_SET.templates)(&job_set);

@@ -1,18 +1,14 @@
 //! Defaults and validation of the kinds that are tables (Kueue `pkg/controller/jobframework/{base_webhook,defaults,validation}.go`).
 
 use plimsoll_api::json;
-use plimsoll_api::resource::Resource;
 use serde_json::{Value, json};
 
-use super::{JobKind, PodTemplate, TABLES, is_suspended};
+use super::{JobKind, PodTemplate, TABLES, Updates, is_suspended};
 use crate::multikueue::default_managed_by;
-use crate::pod_view::Identifiers;
-use crate::webhook::admission_gates;
+use crate::webhook::job_rules::JobRules;
 use crate::webhook::pod_sets::{self, PodSetAt};
-use crate::webhook::review::{
-    Operation, Review, Validation, default_queue, has_default_queue, owner_is_managed,
-};
-use crate::webhook::validation::{self, ErrorList, annotation_path, identifier_path};
+use crate::webhook::review::{Operation, Review, Validation, default_queue, owner_is_managed};
+use crate::webhook::validation::ErrorList;
 use crate::{Env, elastic, names};
 
 fn of_review(review: &Review<'_>) -> Option<&'static JobKind> {
@@ -61,25 +57,25 @@ pub(super) fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Valida
     let Some(table) = of_review(review).filter(|t| env.config.has_framework(t.kind.framework())) else {
         return Validation::of(errors);
     };
-    let old = updated(review);
+    let (old, queued) = (updated(review), env.config.manages(job));
     let was_queued = |old: &Value| env.config.webhook_gates.validates_ray_updates && env.config.manages(old);
-    if table.keeps_queue_name && old.is_some_and(|old| !was_queued(old) && !env.config.manages(job)) {
+    if table.updates == Updates::WholeIfQueued && old.is_some_and(|old| !was_queued(old) && !queued) {
         return Validation::of(errors);
     }
+    let rules = JobRules {
+        resource: table.kind.preferred(),
+        takes_prebuilt: table.takes_prebuilt,
+        elastic: table.elastic.is_some(),
+    };
     if let Some(old) = old {
-        change(review, (old, job), (is_suspended(table, old), is_suspended(table, job)), env, &mut errors);
+        let suspended = (is_suspended(table, old), is_suspended(table, job));
+        rules.on_update(review, (old, job), suspended, env, &mut errors);
     }
-    let elastic = env.is_elastic(job);
-    if env.config.manages(job) && !(table.validate)(job, elastic, &mut errors) {
-        return Validation::of(errors);
-    }
-    let unsupported = (elastic && table.elastic.is_none()).then_some(table.kind.preferred());
-    let identifiers = env.objects.identifiers();
-    whole(review, job, unsupported, identifiers, &mut errors);
-    if !table.takes_prebuilt && !identifiers.prebuilt_of(job).is_empty() {
-        let Resource { api_version, kind, .. } = table.kind.preferred();
-        let path = identifier_path(job, names::PREBUILT, identifiers);
-        errors.forbidden(&path, &format!("Is not supported for \"{api_version}, Kind={kind}\""));
+    if old.is_none() || table.updates != Updates::Changes {
+        if queued && !(table.validate)(job, env.is_elastic(job), &mut errors) {
+            return Validation::of(errors);
+        }
+        rules.on_create(job, env, &mut errors);
     }
     elastic::validate_strategy(job, env, &mut errors);
     topology(job, &(table.templates)(job), table.groups, &mut errors);
@@ -89,36 +85,6 @@ pub(super) fn validate(review: &Review<'_>, job: &Value, env: Env<'_>) -> Valida
 /// The object before an update.
 pub(super) fn updated<'a>(review: &Review<'a>) -> Option<&'a Value> {
     review.old.filter(|_| review.operation == Operation::Update)
-}
-
-/// Rules for what changes, from `old` to `job`; `suspended`: before and after.
-pub(super) fn change(
-    review: &Review<'_>,
-    (old, job): (&Value, &Value),
-    suspended: (bool, bool),
-    env: Env<'_>,
-    errors: &mut ErrorList,
-) {
-    let default = has_default_queue(review, env.objects);
-    validation::on_update(old, job, suspended, default, env, errors);
-    errors.immutable(&annotation_path(names::ELASTIC), env.is_elastic(job), env.is_elastic(old));
-}
-
-/// Rules for each state of a job; `unsupported`: its kind, if it is an elastic job of one that has none.
-pub(super) fn whole(
-    review: &Review<'_>,
-    job: &Value,
-    unsupported: Option<Resource>,
-    identifiers: Identifiers,
-    errors: &mut ErrorList,
-) {
-    validation::on_create(job, identifiers, errors);
-    if let Some(resource) = unsupported {
-        let detail =
-            format!("elastic job is not supported for \"{}, Kind={}\"", resource.api_version, resource.kind);
-        errors.forbidden(&annotation_path(names::ELASTIC), &detail);
-    }
-    admission_gates::validate(job, review.old, errors);
 }
 
 /// Topology annotations of the templates (Kueue `tas_validation.go`).

@@ -1,15 +1,14 @@
 //! Defaults and validation of pods (Kueue `pkg/controller/jobs/pod/pod_webhook.go`).
 
 use plimsoll_api::json;
+use plimsoll_api::resource::PODS;
 use serde_json::{Value, json};
 
 use super::suspended;
 use crate::config::POD;
 use crate::pod_view::{GROUP, Identifiers};
-use crate::webhook::admission_gates;
-use crate::webhook::review::{
-    Operation, Review, Validation, default_queue, has_default_queue, owner_is_managed,
-};
+use crate::webhook::job_rules::JobRules;
+use crate::webhook::review::{Operation, Review, Validation, default_queue, owner_is_managed};
 use crate::webhook::topology;
 use crate::webhook::validation::{self, ErrorList, annotation_path, atoi, identifier_path, label_path};
 use crate::{Env, names, serving};
@@ -62,32 +61,31 @@ fn add(object: &mut Value, path: &[&str], item: Value) {
 }
 
 pub(super) fn validate(review: &Review<'_>, pod: &Value, env: Env<'_>) -> Validation {
+    const RULES: JobRules = JobRules { resource: PODS, takes_prebuilt: true, elastic: false };
     let mut errors = ErrorList::default();
     // Finalizers must be removable from an invalid pod that is being deleted.
     if json::deleting(pod) && review.operation == Operation::Update {
         return Validation::of(errors);
     }
     let identifiers = env.objects.identifiers();
-    validation::on_create(pod, identifiers, &mut errors);
-    admission_gates::validate(pod, review.old, &mut errors);
-    if env.is_elastic(pod) {
-        let detail = "elastic job is not supported for \"/v1, Kind=Pod\"";
-        errors.forbidden(&annotation_path(names::ELASTIC), detail);
+    let old = review.old.filter(|_| review.operation == Operation::Update);
+    if let Some(old) = old {
+        let suspended = (suspended(old), suspended(pod));
+        RULES.on_update(review, (old, pod), suspended, env, &mut errors);
+    } else {
+        RULES.on_create(pod, env, &mut errors);
     }
+    if json::label_opt(pod, names::MANAGED).is_some_and(|v| v != "true") {
+        errors.forbidden(&label_path(names::MANAGED), "managed label value can only be 'true'");
+    }
+    group(pod, identifiers, &mut errors);
     topology::topology(pod, "metadata", &mut errors);
     let (prebuilt, of) = (identifiers.prebuilt_of(pod), identifiers.group_of(pod));
     if !prebuilt.is_empty() && !of.is_empty() && prebuilt != of {
         let detail = "prebuilt workload and pod group should be equal";
         errors.invalid(&identifier_path(pod, names::PREBUILT, identifiers), prebuilt, detail);
     }
-    if json::label_opt(pod, names::MANAGED).is_some_and(|v| v != "true") {
-        errors.forbidden(&label_path(names::MANAGED), "managed label value can only be 'true'");
-    }
-    group(pod, identifiers, &mut errors);
-    if let Some(old) = review.old.filter(|_| review.operation == Operation::Update) {
-        let default = has_default_queue(review, env.objects);
-        let suspended = (suspended(old), suspended(pod));
-        validation::on_update(old, pod, suspended, default, env, &mut errors);
+    if let Some(old) = old {
         change(old, pod, identifiers, &mut errors);
     }
     let mut warnings = Vec::new();

@@ -4,9 +4,10 @@ use plimsoll_api::json;
 use plimsoll_api::resource::DEPLOYMENTS;
 use serde_json::{Value, json};
 
-use super::{QUEUE_LABELS, changes_queue, suspends, validate_common};
+use super::{QUEUE_LABELS, changes, off, shared_rules, suspends};
 use crate::integration::Integration;
 use crate::webhook::review::{Review, Validation, default_queue};
+use crate::webhook::validation::ErrorList;
 use crate::{Env, config, names};
 
 /// The registration of Deployments.
@@ -43,7 +44,11 @@ fn default(review: &Review<'_>, object: &mut Value, env: Env<'_>) {
 }
 
 fn validate(review: &Review<'_>, object: &Value, env: Env<'_>) -> Validation {
-    let mut validation = validate_common(&INTEGRATION, review, object, env);
-    changes_queue(review, object, &mut validation.errors);
-    validation
+    if let Some(validation) = off(&INTEGRATION, object, env) {
+        return validation;
+    }
+    let mut errors = ErrorList::default();
+    shared_rules(&INTEGRATION, object, env, &mut errors);
+    changes(review, object, &mut errors);
+    Validation::of(errors)
 }

@@ -10,16 +10,18 @@ use plimsoll_api::resource::{LEADER_WORKER_SETS, WORKLOADS};
 use serde_json::{Value, json};
 
 use super::{
-    Membership, QUEUE_LABELS, RETRY, applies, changes_queue, create, follow, group_workload, is_dispatched,
-    member, owner_uid, same_shape, suspends, sync_queue, ungate_replaced, validate_common,
+    Membership, QUEUE_LABELS, RETRY, applies, changes, create, follow, group_workload, is_dispatched, member,
+    off, owner_uid, same_shape, shared_rules, suspends, sync_queue, ungate_replaced,
 };
 use crate::custom_kind::CustomKind;
 use crate::integration::Integration;
 use crate::plan::{Plan, Write, delete};
 use crate::podset::Ranks;
 use crate::store::Kind;
+use crate::webhook::admission_gates;
 use crate::webhook::pod_sets::{PodSetAt, topology};
 use crate::webhook::review::{Review, Validation, default_queue};
+use crate::webhook::validation::ErrorList;
 use crate::{Env, names, orphan};
 
 /// Name in `integrations.frameworks`.
@@ -103,8 +105,11 @@ fn default(review: &Review<'_>, set: &mut Value, env: Env<'_>) {
 }
 
 fn validate(review: &Review<'_>, set: &Value, env: Env<'_>) -> Validation {
-    let mut validation = validate_common(&INTEGRATION, review, set, env);
-    let errors = &mut validation.errors;
+    if let Some(validation) = off(&INTEGRATION, set, env) {
+        return validation;
+    }
+    let mut errors = ErrorList::default();
+    shared_rules(&INTEGRATION, set, env, &mut errors);
     let count = replicas(set);
     if count < 0 {
         let detail = format!("invalid LeaderWorkerSet replicas: must be >= 0, got {count}");
@@ -122,20 +127,23 @@ fn validate(review: &Review<'_>, set: &Value, env: Env<'_>) -> Validation {
             Some(PodSetAt { metadata, count: r.count, template: template(set, r.key)? })
         })
         .collect();
-    topology(&pod_sets, true, errors);
-    changes_queue(review, set, errors);
+    admission_gates::validate(set, None, &mut errors);
+    topology(&pod_sets, true, &mut errors);
+    changes(review, set, &mut errors);
     let Some(old) = review.old.filter(|_| applies(FRAMEWORK, review, env) && suspends(review, set, env))
     else {
-        return validation;
+        return Validation::of(errors);
     };
     for key in ["leaderTemplate", "workerTemplate"] {
         match (template(set, key), template(old, key)) {
             (Some(new), Some(old)) => {
-                same_shape(&new["spec"], &old["spec"], &format!("{}.spec", at(key)), errors);
+                same_shape(&new["spec"], &old["spec"], &format!("{}.spec", at(key)), &mut errors);
             }
             (None, None) => {}
             (new, _) => {
-                errors.invalid(&at(key), new.cloned().unwrap_or_default(), "field is immutable");
+                // Go shows a template that is not there as a text.
+                let shown = new.cloned().unwrap_or_else(|| json!("null"));
+                errors.invalid(&at(key), shown, "field is immutable");
             }
         }
     }
@@ -143,7 +151,7 @@ fn validate(review: &Review<'_>, set: &Value, env: Env<'_>) -> Validation {
         // The podsets of a workload are never made anew.
         errors.immutable(&at("size"), size(set), size(old));
     }
-    validation
+    Validation::of(errors)
 }
 
 /// A podset of each group.

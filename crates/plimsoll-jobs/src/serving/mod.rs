@@ -17,9 +17,9 @@ use crate::key::Key;
 use crate::plan::{Plan, Write, event, patch};
 use crate::pod_view::{GROUP, Identifiers, ended, has_gate};
 use crate::store::Kind;
-use crate::webhook::admission_gates;
 use crate::webhook::review::{Review, Validation, owner_is_managed};
-use crate::webhook::validation::{self, ErrorList, annotation_path, label_path};
+use crate::webhook::validation::{self, ErrorList, label_path};
+use crate::webhook::{admission_gates, job_rules};
 use crate::{Env, ancestors, config, names, priority_class, workload};
 
 /// Pause before a missing object is looked up again.
@@ -52,24 +52,26 @@ fn suspends(review: &Review<'_>, object: &Value, env: Env<'_>) -> bool {
     env.config.manages(object) && !owner_is_managed(review, object, env)
 }
 
-/// The rules that these kinds share, and the warning for one whose framework is off.
-fn validate_common(of: &Integration, review: &Review<'_>, object: &Value, env: Env<'_>) -> Validation {
-    let mut validation = Validation::default();
-    let errors = &mut validation.errors;
-    validation::on_create(object, env.objects.identifiers(), errors);
-    admission_gates::validate(object, review.old, errors);
-    if env.is_elastic(object) {
-        let (version, kind) = (of.resource.api_version, of.resource.kind);
-        let detail = format!("elastic job is not supported for \"{version}, Kind={kind}\"");
-        errors.forbidden(&annotation_path(names::ELASTIC), &detail);
-    }
+/// What is said of an object whose framework is off: it follows no rules, and a queue has no effect.
+fn off(of: &Integration, object: &Value, env: Env<'_>) -> Option<Validation> {
     let (label, framework) = (names::QUEUE, of.framework);
-    if !json::label(object, label).is_empty() && !env.config.has_framework(framework) {
+    if env.config.has_framework(framework) {
+        return None;
+    }
+    let mut validation = Validation::default();
+    if !json::label(object, label).is_empty() {
         validation.warnings.push(format!(
             "label '{label}' has no effect here: '{framework}' is not among integrations.frameworks, so pods run without quota"
         ));
     }
-    validation
+    Some(validation)
+}
+
+/// The rules that these kinds share. There are none for labels that their pods do not follow.
+fn shared_rules(of: &Integration, object: &Value, env: Env<'_>, errors: &mut ErrorList) {
+    validation::name_label(object, names::QUEUE, errors);
+    job_rules::not_elastic(of.resource, object, env, errors);
+    job_rules::own(object, errors);
 }
 
 /// Whether the framework is on and queues this object by itself: its namespace and labels are managed, and no ancestor is.
@@ -81,16 +83,19 @@ fn is_managed(framework: &str, object: &Value, namespace: &str, env: Env<'_>) ->
         && matches!(ancestors::managed(object, namespace, env), ancestors::Ancestor::None)
 }
 
-/// Queue and priority class of an object whose pods run stay, and a queue is never removed.
-fn changes_queue(review: &Review<'_>, object: &Value, errors: &mut ErrorList) {
-    let Some(old) = review.old else { return };
-    let label = |o: &Value, key: &str| json::label(o, key).to_owned();
-    let queue = label(object, names::QUEUE);
-    let runs = json::int(old, &["status", "readyReplicas"]).unwrap_or(0) > 0;
-    if runs || queue.is_empty() {
-        errors.immutable(&label_path(names::QUEUE), queue, label(old, names::QUEUE));
+/// Admission gates of a new object. Later they are only removed, queue and priority class stay while pods run, and a queue is never
+/// removed.
+fn changes(review: &Review<'_>, object: &Value, errors: &mut ErrorList) {
+    if let Some(old) = review.old {
+        let label = |o: &Value, key: &str| json::label(o, key).to_owned();
+        let queue = label(object, names::QUEUE);
+        let runs = json::int(old, &["status", "readyReplicas"]).unwrap_or(0) > 0;
+        if runs || queue.is_empty() {
+            errors.immutable(&label_path(names::QUEUE), queue, label(old, names::QUEUE));
+        }
+        validation::priority_class(!runs, old, object, errors);
     }
-    validation::priority_class(!runs, old, object, errors);
+    admission_gates::validate(object, review.old, errors);
 }
 
 /// What decides where a pod may run stays (Kueue `ValidateImmutablePodGroupPodSpec`).

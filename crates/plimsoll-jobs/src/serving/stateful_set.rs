@@ -8,8 +8,8 @@ use plimsoll_api::resource::{STATEFUL_SETS, WORKLOADS};
 use serde_json::{Value, json};
 
 use super::{
-    INDEX_SOURCE, Membership, QUEUE_LABELS, RETRY, applies, changes_queue, create, follow, group_workload,
-    member, same_shape, suspends, sync_queue, ungate_replaced, validate_common,
+    INDEX_SOURCE, Membership, QUEUE_LABELS, RETRY, applies, changes, create, follow, group_workload, member,
+    off, same_shape, shared_rules, suspends, sync_queue, ungate_replaced,
 };
 use crate::config::STATEFUL_SET as FRAMEWORK;
 use crate::integration::Integration;
@@ -18,6 +18,7 @@ use crate::pod_view::ended;
 use crate::podset::{self, Ranks};
 use crate::store::Kind;
 use crate::webhook::review::{Review, Validation, default_queue};
+use crate::webhook::validation::ErrorList;
 use crate::{Env, names, orphan, workload};
 
 /// Name of the podset.
@@ -65,23 +66,30 @@ fn validate(review: &Review<'_>, set: &Value, env: Env<'_>) -> Validation {
     if is_anothers(set) {
         return Validation::default();
     }
-    let mut validation = validate_common(&INTEGRATION, review, set, env);
-    let errors = &mut validation.errors;
-    changes_queue(review, set, errors);
-    let Some(old) = review.old.filter(|_| applies(FRAMEWORK, review, env) && suspends(review, set, env))
-    else {
+    if let Some(validation) = off(&INTEGRATION, set, env) {
         return validation;
-    };
-    let spec = |o: &Value| o["spec"]["template"]["spec"].clone();
-    same_shape(&spec(set), &spec(old), "spec.template.spec", errors);
+    }
+    let mut errors = ErrorList::default();
+    shared_rules(&INTEGRATION, set, env, &mut errors);
+    changes(review, set, &mut errors);
+    if let Some(old) = review.old.filter(|_| applies(FRAMEWORK, review, env) && suspends(review, set, env)) {
+        let spec = |o: &Value| o["spec"]["template"]["spec"].clone();
+        same_shape(&spec(set), &spec(old), "spec.template.spec", &mut errors);
+        scales(old, set, &mut errors);
+    }
+    Validation::of(errors)
+}
+
+/// A set is scaled to zero and from zero alone, and from there when nothing is left of what ran before.
+fn scales(old: &Value, set: &Value, errors: &mut ErrorList) {
+    const PATH: &str = "spec.replicas";
     let (before, after) = (replicas(old), replicas(set));
     if before != 0 && after != 0 {
-        errors.immutable("spec.replicas", after, before);
+        errors.immutable(PATH, after, before);
     }
     if before == 0 && after > 0 && json::int(set, &["status", "replicas"]).unwrap_or(0) > 0 {
-        errors.forbidden("spec.replicas", "scaling down is still in progress");
+        errors.forbidden(PATH, "scaling down is still in progress");
     }
-    validation
 }
 
 /// Name of the set of a pod.

@@ -1,13 +1,15 @@
 //! Sets and their pods, and what their webhooks refuse. The tables follow Kueue's `statefulset_*_test.go` and
 //! `leaderworkerset_*_test.go`.
 
+use std::collections::BTreeSet;
+
 use plimsoll_state::Time;
 use serde_json::json;
 
 use super::*;
 use crate::testing::Fixture;
 use crate::webhook::{Operation, mutate, validate};
-use crate::{CustomKind, reconcile};
+use crate::{Config, CustomKind, reconcile};
 
 const NOW: Time = Time::from_seconds(1_700_000_000);
 const LWS: &str = leader_worker_set::FRAMEWORK;
@@ -331,10 +333,44 @@ fn sets_change_only_what_their_workloads_allow() {
     assert!(
         lws(&leader_worker_set(-1)).starts_with("spec.replicas: Invalid value: -1: invalid LeaderWorkerSet")
     );
+    let mut alone = leader_worker_set(2);
+    json::remove(&mut alone, &["spec", "leaderWorkerTemplate", "leaderTemplate"]);
+    let want = "spec.leaderWorkerTemplate.leaderTemplate: Invalid value: \"null\": field is immutable";
+    assert_eq!(lws(&alone), want);
     let path = [template[0], template[1], "leaderTemplate", "spec"];
     let want =
         "spec.leaderWorkerTemplate.leaderTemplate.spec.containers[0].resources.requests: Invalid value";
     assert!(lws(&with(&leader_worker_set(2), &path, spec("2"))).starts_with(want));
+}
+
+/// Kueue's webhooks of these kinds check the queue alone, and nothing where the framework is off.
+#[test]
+fn labels_that_pods_do_not_follow_are_not_checked() {
+    let label = |object: &Value, key: &str, value: &str| {
+        let mut object = object.clone();
+        json::set(&mut object, &["metadata", "labels", key], json!(value));
+        object
+    };
+    let none = Fixture::with_config(Config { frameworks: BTreeSet::new(), ..Config::default() });
+    let mut deployment = set(3);
+    json::remove(&mut deployment, &["spec", "template", "metadata"]);
+    for (group, plural, object) in [
+        ("apps", "deployments", deployment),
+        ("apps", "statefulsets", set(3)),
+        ("leaderworkerset.x-k8s.io", "leaderworkersets", leader_worker_set(2)),
+    ] {
+        let go = |fixture: &Fixture, object: &Value| {
+            validate(&review(group, plural, None), object, fixture.env(NOW)).map_err(|denied| denied.message)
+        };
+        let fixture = Fixture::default();
+        let other = label(&label(&object, names::MAX_EXEC_TIME, "x"), names::PREBUILT, "A b");
+        assert_eq!(go(&fixture, &other), Ok(Vec::new()), "{plural}");
+        let bad = label(&object, names::QUEUE, "A b");
+        let want = "metadata.labels[kueue.x-k8s.io/queue-name]: Invalid value: \"A b\": a lowercase RFC 1123";
+        assert!(go(&fixture, &bad).unwrap_err().starts_with(want), "{plural}");
+        let warnings = go(&none, &bad).unwrap();
+        assert!(warnings.len() == 1 && warnings[0].contains("pods run without quota"), "{warnings:?}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! `plimsoll up` calls them in process; `plimsoll run` serves the same functions over HTTPS.
 
 pub(crate) mod admission_gates;
+pub(crate) mod job_rules;
 pub(crate) mod kueue;
 pub(crate) mod pod_sets;
 pub(crate) mod review;

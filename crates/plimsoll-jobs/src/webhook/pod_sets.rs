@@ -1,7 +1,5 @@
 //! Rules for the topology annotations of all templates of a job (Kueue `tas_validation.go`).
 
-use std::collections::BTreeMap;
-
 use plimsoll_api::json;
 use serde_json::Value;
 
@@ -30,6 +28,12 @@ impl PodSetAt<'_> {
 pub(crate) fn topology(pod_sets: &[PodSetAt<'_>], groups: bool, errors: &mut ErrorList) {
     for at in pod_sets {
         topology::topology(at.template, at.metadata, errors);
+        // Others are no size at all, which is said already.
+        let size = json::annotation(at.template, SLICE_SIZE);
+        if let Some(size) = size.filter(|s| s.parse::<i32>().is_ok_and(|n| i64::from(n) > at.count)) {
+            let detail = format!("must not be greater than pod set count {}", at.count);
+            errors.invalid(&format!("{}[{SLICE_SIZE}]", at.annotations()), size, &detail);
+        }
         let layers = json::annotation(at.template, SLICE_LAYERS);
         let layers = layers.and_then(|text| podset::slice_layers(text).ok()).unwrap_or_default();
         let largest = layers.first().map(|layer| layer.size);
@@ -37,17 +41,15 @@ pub(crate) fn topology(pod_sets: &[PodSetAt<'_>], groups: bool, errors: &mut Err
             let detail = format!("must not be greater than pod set count {}", at.count);
             errors.invalid(&format!("{}[{SLICE_LAYERS}]", at.annotations()), size, &detail);
         }
-        let size = json::annotation(at.template, SLICE_SIZE);
-        if let Some(size) = size.filter(|s| s.parse().is_ok_and(|n: i64| n > at.count)) {
-            let detail = format!("must not be greater than pod set count {}", at.count);
-            errors.invalid(&format!("{}[{SLICE_SIZE}]", at.annotations()), size, &detail);
-        }
     }
-    let mut by_name: BTreeMap<&str, Vec<&PodSetAt<'_>>> = BTreeMap::new();
+    // In the order of their first podsets.
+    let mut by_name: Vec<(&str, Vec<&PodSetAt<'_>>)> = Vec::new();
     for at in pod_sets.iter().filter(|_| groups) {
         let placed = [REQUIRED, PREFERRED].iter().any(|mode| json::annotation(at.template, mode).is_some());
-        if let Some(name) = json::annotation(at.template, GROUP).filter(|_| placed) {
-            by_name.entry(name).or_default().push(at);
+        let Some(name) = json::annotation(at.template, GROUP).filter(|_| placed) else { continue };
+        match by_name.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, members)) => members.push(at),
+            None => by_name.push((name, vec![at])),
         }
     }
     for (name, members) in by_name {

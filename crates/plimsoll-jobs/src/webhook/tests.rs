@@ -108,6 +108,14 @@ fn refusals_have_kueues_words() {
         ),
         (
             "jobs",
+            None,
+            queued(&json!({"spec|completionMode": "Indexed", "spec|parallelism": 2, "spec|completions": 3,
+                "metadata|annotations|kueue.x-k8s.io/job-completions-equal-parallelism": "true"})),
+            "spec.completions: Invalid value: 3: should be equal to parallelism when \
+             kueue.x-k8s.io/job-completions-equal-parallelism annotation is true",
+        ),
+        (
+            "jobs",
             Some(&running),
             moved,
             "metadata.labels[kueue.x-k8s.io/queue-name]: Invalid value: \"r\": field is immutable",

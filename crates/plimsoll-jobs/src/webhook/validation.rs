@@ -1,13 +1,12 @@
-//! Field errors in apimachinery's words, and the rules that all integrations share (Kueue
-//! `pkg/controller/jobframework/validation.go` and `tas_validation.go`).
+//! Field errors in apimachinery's words, and rules for fields that several webhooks have.
 
 use plimsoll_api::kueue::DEPENDS_ON;
 use plimsoll_api::windows::RUN_WINDOW;
 use plimsoll_api::{content, json};
 use serde_json::Value;
 
+use crate::names;
 use crate::pod_view::Identifiers;
-use crate::{Env, names};
 
 /// Detail of a negative amount.
 pub(crate) const NEGATIVE: &str = "must be greater than or equal to 0";
@@ -199,22 +198,6 @@ pub(crate) fn atoi(text: &str) -> Result<i64, String> {
     })
 }
 
-/// Rules for a created object and for the new state of an updated one (Kueue `ValidateJobOnCreate`).
-pub(crate) fn on_create(object: &Value, identifiers: Identifiers, errors: &mut ErrorList) {
-    name_label(object, names::QUEUE, errors);
-    identifier(object, names::PREBUILT, identifiers, errors);
-    if let Some(text) = json::label_opt(object, names::MAX_EXEC_TIME) {
-        let path = label_path(names::MAX_EXEC_TIME);
-        match atoi(text) {
-            Err(detail) => errors.invalid(&path, text, &detail),
-            Ok(n) if n <= 0 => errors.invalid(&path, n, "should be greater than 0"),
-            Ok(_) => {}
-        }
-    }
-    depends_on(object, errors);
-    named_window(object, errors);
-}
-
 /// All rules for a RunWindow.
 pub(crate) fn run_window(object: &Value) -> ErrorList {
     let mut errors = ErrorList::default();
@@ -236,36 +219,6 @@ pub(crate) fn depends_on(object: &Value, errors: &mut ErrorList) {
     let Some(text) = json::annotation(object, DEPENDS_ON) else { return };
     if let Err(detail) = plimsoll_api::kueue::depends_on(text) {
         errors.invalid(&annotation_path(DEPENDS_ON), text, &detail);
-    }
-}
-
-/// Rules for fields that are immutable while a job runs (Kueue `ValidateJobOnUpdate`); `suspended`: before and after.
-pub(crate) fn on_update(
-    old: &Value,
-    new: &Value,
-    suspended: (bool, bool),
-    default_queue: bool,
-    env: Env<'_>,
-    errors: &mut ErrorList,
-) {
-    let (was, is) = suspended;
-    let identifiers = env.objects.identifiers();
-    let path = label_path(names::QUEUE);
-    let (before, after) = (json::label(old, names::QUEUE), json::label(new, names::QUEUE));
-    if !is {
-        errors.immutable(&path, after, before);
-    }
-    if default_queue && after.is_empty() && !before.is_empty() {
-        errors.invalid(&path, "", "queue-name must not be empty in namespace with default queue");
-    }
-    if !is && !env.is_elastic(old) {
-        let path = identifier_path(new, names::PREBUILT, identifiers);
-        errors.immutable(&path, identifiers.prebuilt_of(new), identifiers.prebuilt_of(old));
-    }
-    priority_class(is, old, new, errors);
-    if !was || !is {
-        let key = names::MAX_EXEC_TIME;
-        errors.immutable(&label_path(key), json::label(new, key), json::label(old, key));
     }
 }
 
