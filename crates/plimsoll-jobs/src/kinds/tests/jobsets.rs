@@ -112,6 +112,12 @@ fn slices_fit_their_podset_and_groups_are_pairs() {
         at(0)
     );
     assert_eq!(refused(&[4], &[slice("5")]), want);
+    // A number of more than 32 bits is none.
+    let want = format!(
+        "{}[kueue.x-k8s.io/podset-slice-size]: Invalid value: \"3000000000\": must be a numeric value",
+        at(0)
+    );
+    assert_eq!(refused(&[4], &[slice("3000000000")]), want);
     let group = |mode: &str, level: &str| json!({format!("kueue.x-k8s.io/podset-{mode}-topology"): level, "kueue.x-k8s.io/podset-group-name": "g"});
     let rack = || group("required", "rack");
     assert_eq!(refused(&[1, 4], &[rack(), rack()]), "");
@@ -120,6 +126,9 @@ fn slices_fit_their_podset_and_groups_are_pairs() {
         at(0)
     );
     assert_eq!(refused(&[1], &[rack()]), want);
+    let named = |name: &str| json!({"kueue.x-k8s.io/podset-required-topology": "rack", "kueue.x-k8s.io/podset-group-name": name});
+    let ordered = refused(&[1, 1], &[named("z"), named("a")]);
+    assert!(ordered.starts_with(&format!("[{}[", at(0))), "{ordered}");
     let many = refused(&[2, 4], &[rack(), rack()]);
     assert!(many.contains("got: 2 replica(s) and 4 replica(s) in the group"), "{many}");
     for other in [group("preferred", "rack"), group("required", "block")] {
