@@ -61,8 +61,8 @@ impl Validation {
     }
 }
 
-/// Sets the namespace's default queue on an object without a queue, and the default priority class on a queued one, where
-/// they exist (Kueue KEP-2936, KEP-10765). Objects that jobs own get neither.
+/// Sets the namespace's default queue on an object without a queue, and the default priority class on one without a class, with a
+/// queue or without, where they exist (Kueue KEP-2936, KEP-10765). Objects that jobs own get neither.
 pub(crate) fn default_queue(review: &Review<'_>, object: &mut Value, env: Env<'_>) {
     let has = |object: &Value, label: &str| json::label_opt(object, label).is_some_and(|v| !v.is_empty());
     if ancestors::owner_may_be_queued(object, env) {
@@ -72,7 +72,6 @@ pub(crate) fn default_queue(review: &Review<'_>, object: &mut Value, env: Env<'_
         json::set(object, &["metadata", "labels", names::QUEUE], names::DEFAULT_QUEUE.into());
     }
     if env.config.webhook_gates.default_priority_class
-        && has(object, names::QUEUE)
         && !has(object, names::PRIORITY_CLASS)
         && env.objects.get(Kind::WorkloadPriorityClass, "", "default").is_some()
     {

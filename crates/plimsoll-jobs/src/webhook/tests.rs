@@ -506,15 +506,16 @@ fn webhooks_follow_their_gates() {
         assert!(!leaves(on), "{plural}");
         assert!(leaves(WebhookGates { validates_ray_updates: false, ..on }), "{plural}");
     }
-    let class = |gates: WebhookGates| {
+    let class = |gates: WebhookGates, mut job: Value| {
         let mut fixture = with(gates);
         fixture.put(Kind::WorkloadPriorityClass, json!({"metadata": {"name": "default"}, "value": 1}));
-        let mut job = queued(&json!({}));
         mutate(&review("batch", "jobs", "ns", None), &mut job, fixture.env(NOW));
         plimsoll_api::json::label(&job, names::PRIORITY_CLASS).to_owned()
     };
-    assert_eq!(class(on), "default");
-    assert_eq!(class(WebhookGates { default_priority_class: false, ..on }), "");
+    assert_eq!(class(on, queued(&json!({}))), "default");
+    // KEP-10765: defaulting does not depend on the queue.
+    assert_eq!(class(on, json!({"metadata": {"namespace": "ns", "name": "x"}, "spec": {}})), "default");
+    assert_eq!(class(WebhookGates { default_priority_class: false, ..on }, queued(&json!({}))), "");
     let set = |size: i64| {
         let template = json!({"spec": {"containers": []}});
         queued(&json!({"spec|leaderWorkerTemplate": {"size": size, "workerTemplate": template}}))
