@@ -75,20 +75,27 @@ fn validate(review: &Review<'_>, set: &Value, env: Env<'_>) -> Validation {
     if let Some(old) = review.old.filter(|_| applies(FRAMEWORK, review, env) && suspends(review, set, env)) {
         let spec = |o: &Value| o["spec"]["template"]["spec"].clone();
         same_shape(&spec(set), &spec(old), "spec.template.spec", &mut errors);
-        scales(old, set, &mut errors);
+        scales(old, set, env, &mut errors);
     }
     Validation::of(errors)
 }
 
 /// A set is scaled to zero and from zero alone, and from there when nothing is left of what ran before.
-fn scales(old: &Value, set: &Value, errors: &mut ErrorList) {
+fn scales(old: &Value, set: &Value, env: Env<'_>, errors: &mut ErrorList) {
     const PATH: &str = "spec.replicas";
     let (before, after) = (replicas(old), replicas(set));
     if before != 0 && after != 0 {
         errors.immutable(PATH, after, before);
     }
-    if before == 0 && after > 0 && json::int(set, &["status", "replicas"]).unwrap_or(0) > 0 {
-        errors.forbidden(PATH, "scaling down is still in progress");
+    if before != 0 || after <= 0 {
+        return;
+    }
+    if json::int(set, &["status", "replicas"]).unwrap_or(0) > 0 {
+        return errors.forbidden(PATH, "scaling down is still in progress");
+    }
+    let left = env.objects.get(Kind::Workload, json::namespace(old), &name_of_workload(old, env));
+    if left.is_some_and(|wl| !workload::is_on_hold(&wl)) {
+        errors.forbidden(PATH, "workload from previous scale-down is still being deleted");
     }
 }
 

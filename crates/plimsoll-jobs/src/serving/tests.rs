@@ -343,6 +343,23 @@ fn sets_change_only_what_their_workloads_allow() {
     assert!(lws(&with(&leader_worker_set(2), &path, spec("2"))).starts_with(want));
 }
 
+#[test]
+fn a_set_is_scaled_up_when_its_workload_is_on_hold() {
+    let name = plimsoll_api::kueue::WorkloadNames::Long.of("StatefulSet", "apps", "db", "db");
+    let old = set(0);
+    let refused = |reason: &str| {
+        let mut fixture = Fixture::default();
+        let conditions = json!([{"type": "QuotaReserved", "status": "False", "reason": reason}]);
+        let wl = json!({"metadata": {"namespace": "ns", "name": name, "uid": "wu"}, "status": {"conditions": conditions}});
+        fixture.put(Kind::Workload, wl);
+        let outcome = validate(&review("apps", "statefulsets", Some(&old)), &set(2), fixture.env(NOW));
+        outcome.err().map(|denied| denied.message)
+    };
+    assert_eq!(refused("OnHold"), None);
+    let want = "spec.replicas: Forbidden: workload from previous scale-down is still being deleted";
+    assert_eq!(refused("Pending").as_deref(), Some(want));
+}
+
 /// Kueue's webhooks of these kinds check the queue alone, and nothing where the framework is off.
 #[test]
 fn labels_that_pods_do_not_follow_are_not_checked() {
