@@ -26,6 +26,7 @@ use crate::api::{self, Api, Encoding, Resource};
 use crate::cache::{Cache, Kind};
 use crate::driver::Inbox;
 use crate::jobs::control::Queue;
+use crate::metrics::jobs::JobMetrics;
 use crate::multikueue;
 use crate::roles::Roles;
 use crate::shard::Shard;
@@ -47,6 +48,8 @@ pub struct Sinks {
     pub queue: Queue,
     /// Workloads of worker clusters.
     pub multikueue: multikueue::Inbox,
+    /// Counts of what is done for jobs.
+    pub metrics: JobMetrics,
     /// What this process does.
     pub roles: Roles,
     /// Whether the engine has to know all nodes, and the pods on them.
@@ -327,6 +330,9 @@ impl Sinks {
 
     /// Queues what a deleted object concerns; `old` is its last seen state.
     fn gone(&self, kind: Kind, uid: &str, old: Option<&Value>) {
+        if let Some(old) = old.filter(|_| kind == Kind::ClusterQueue) {
+            self.metrics.cluster_queue_gone(json::name(old));
+        }
         let keys = self.cache.objects(|objects| {
             if let Some(old) = old.filter(|_| self.dispatches()) {
                 self.multikueue.changed(kind, old, objects);

@@ -216,8 +216,8 @@ impl Runtime {
         let writer = writer.until(ended(cache.clone()));
         let stopping = stop.clone();
         supervisor.spawn("event recorder", move || until_stopped(writer.clone().run(), stopping.clone()));
-        let queue = control::Queue::default();
-        let workers = multikueue::Inbox::default();
+        let (queue, workers) = (control::Queue::default(), multikueue::Inbox::default());
+        let jobs = JobMetrics::default();
         let synced = Synced::new(resources.len());
         let health = Health::default();
         let sinks = ingest::Sinks {
@@ -225,6 +225,7 @@ impl Runtime {
             cache: cache.clone(),
             queue: queue.clone(),
             multikueue: workers.clone(),
+            metrics: jobs.clone(),
             roles,
             nodes,
             whole,
@@ -264,7 +265,6 @@ impl Runtime {
         supervisor.spawn_vital("the executor", execute::run(writing, actions, stop.clone()));
         let reloads = Reloads::of(&settings.plugins);
         follow_plugins(settings, (&inbox, &recorder), &reloads, (&supervisor, &stop));
-        let jobs = JobMetrics::default();
         if roles.queueing {
             let api = api.limited(&limit(settings.queueing_client));
             let may_write = (claim.clone(), health.clone(), throttle);

@@ -107,6 +107,11 @@ impl JobMetrics {
         }
     }
 
+    /// A ClusterQueue was deleted: its histograms go with it (Kueue `ClearClusterQueueMetrics`).
+    pub fn cluster_queue_gone(&self, name: &str) {
+        self.with(|s| s.freed.retain(|(_, queue, _), _| queue != name));
+    }
+
     /// A worker cluster got a copy of a workload.
     pub fn dispatched(&self, wl: &Value, cluster: &str) {
         self.with(|s| count(&mut s.dispatched, wl, cluster));
@@ -237,5 +242,10 @@ mod tests {
             assert!(text.contains(want), "{want} not in\n{text}");
         }
         assert!(!text.contains("kueue.x-k8s.io/topology"));
+        metrics.cluster_queue_gone("cq");
+        let mut text = String::new();
+        super::super::text::write(&mut text, &metrics.families(), &[("replica_role", "leader")]);
+        assert!(!text.contains("cluster_queue=\"cq\"") && text.contains("cluster_queue=\"cq2\""), "{text}");
+        assert!(text.contains("kueue_workload_creation_latency_seconds_count"), "{text}");
     }
 }
