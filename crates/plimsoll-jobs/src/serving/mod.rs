@@ -47,9 +47,10 @@ fn applies(framework: &str, review: &Review<'_>, env: Env<'_>) -> bool {
     env.config.has_framework(framework) && env.config.manages_namespace(env.objects, review.namespace)
 }
 
-/// Whether the pods of an object wait for quota (Kueue `WorkloadShouldBeSuspended`).
+/// Whether the pods of an object wait for quota (Kueue `WorkloadShouldBeSuspended`). Those of one that is being deleted do not:
+/// the garbage collector changes it, too.
 fn suspends(review: &Review<'_>, object: &Value, env: Env<'_>) -> bool {
-    env.config.manages(object) && !owner_is_managed(review, object, env)
+    !json::deleting(object) && env.config.manages(object) && !owner_is_managed(review, object, env)
 }
 
 /// What is said of an object whose framework is off: it follows no rules, and a queue has no effect.

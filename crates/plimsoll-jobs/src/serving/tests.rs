@@ -320,6 +320,9 @@ fn sets_change_only_what_their_workloads_allow() {
     other["spec"]["template"]["spec"] = spec("1");
     other["spec"]["template"]["spec"]["containers"][0]["image"] = json!("newer");
     assert_eq!(sets(&set(3), &other), "");
+    let deleted =
+        |object: &Value| with(object, &["metadata", "deletionTimestamp"], json!("2026-01-01T00:00:00Z"));
+    assert_eq!(sets(&deleted(&set(3)), &deleted(&set(2))), "");
     // One of another framework is that one's.
     let path = ["spec", "template", "metadata", "annotations", names::SUSPENDING_PARENT];
     assert_eq!(sets(&set(3), &with(&set(2), &path, json!(LWS))), "");
