@@ -268,7 +268,10 @@ impl Queueing {
     fn consider_loan(&mut self, loan: &QuotaLoan, now: Time) -> Option<LoanChange> {
         let asked = self.loans.0.get(&loan.name).is_some_and(|slot| slot.granting.is_some());
         if asked {
-            return Some(LoanChange::Grant);
+            // With another version of the loan the grant can't be carried out any more. The charge is on no cohort.
+            self.ensure_tree();
+            let exists = self.tree.cohort(&loan.from).is_some();
+            return if exists { Some(LoanChange::Grant) } else { end_loan(loan) };
         }
         if loan.ends() {
             return end_loan(loan);

@@ -225,6 +225,26 @@ fn a_grant_that_is_not_begun_charges_nothing() {
     assert_eq!(trees.loans["l"].phase, LoanPhase::Requested);
 }
 
+/// Nobody knows whether the grant was carried out: a write of the same precondition decides it.
+#[test]
+fn a_grant_that_was_asked_for_is_withdrawn_when_the_cohort_is_gone() {
+    let mut trees = Trees::new();
+    trees.lend("l", 10);
+    trees.change("l", |loan| loan.finalizers.push(LOAN_FINALIZER.into()));
+    let mut actions = Vec::new();
+    trees.queueing.decide(trees.now, &mut |action| actions.push(action));
+    let is_grant = |a: &Action| matches!(a, Action::UpdateLoan(u) if u.change == LoanChange::Grant);
+    let grant = actions.into_iter().find(is_grant).unwrap();
+    let answer = Answer::Failed("no response".into());
+    trees.see(Event::Answered { action: Box::new(grant), answer });
+    trees.see(Event::ClusterQueueDelete("c0".into()));
+    trees.now = trees.now.plus(BACKOFF.1);
+    trees.run();
+    assert_eq!(trees.written[0], LoanChange::Finalizers(Vec::new()));
+    let loan = &trees.loans["l"];
+    assert_eq!((loan.phase, loan.message.as_str()), (LoanPhase::Requested, "Cohort t0 does not exist"));
+}
+
 #[test]
 fn a_cohort_lends_what_its_queues_lend() {
     let mut lender = cluster_queue("c0", "t0", 10, None, false);
