@@ -506,16 +506,21 @@ fn copies_follow_the_workload() {
     other["spec"]["podSets"][0]["count"] = json!(3);
     priority["spec"]["priority"] = json!(5);
     let manager = manager(local);
-    assert_eq!(
-        remote(&planned(&manager, &[("one", worker(Some(other.clone()), None))], None)),
-        removed("one")
-    );
+    let class_of = |kind: &str| json!({"group": "g", "kind": kind, "name": "high"});
+    let mut of_pods = priority.clone();
+    of_pods["spec"]["priorityClassRef"] = class_of("PriorityClass");
+    // Kueue changes the priority of copies with a class of workloads only.
+    for removes in [&other, &priority, &of_pods] {
+        let one = worker(Some(removes.clone()), None);
+        assert_eq!(remote(&planned(&manager, &[("one", one)], None)), removed("one"));
+    }
+    priority["spec"]["priorityClassRef"] = class_of("WorkloadPriorityClass");
     let plan = planned(&manager, &[("one", worker(Some(priority), None))], None);
     let Some([Write::Patch { resource: WORKLOADS, body, .. }]) = plan.apart.get("one").map(Vec::as_slice)
     else {
         panic!("{plan:?}")
     };
-    assert_eq!(body["spec"], json!({"priority": 1}));
+    assert_eq!(body["spec"], json!({"priority": 1, "priorityClassRef": null}));
     // One that is on its way out is not deleted again, nor replaced before it is gone.
     other["metadata"]["deletionTimestamp"] = json!(NOW_TEXT);
     assert!(remote(&planned(&manager, &[("one", worker(Some(other), None))], None)).is_empty());

@@ -238,10 +238,11 @@ fn with_counts(group: &Group<'_>, remote: &Value) -> Option<Write> {
     plan::patch(WORKLOADS, remote, &new)
 }
 
-/// The write that gives a copy the priority of the workload; `None`: more differs, or a class of pods decides.
+/// The write that gives a copy the priority of the workload; `None`: more differs, a class of pods decides, or the copy has none of
+/// workloads (Kueue `PriorityChanged`).
 fn with_priority(local: &Value, remote: &Value) -> Option<Write> {
     let class = |w: &Value| json::text(w, &["spec", "priorityClassRef", "kind"]).to_owned();
-    if class(local) == "PriorityClass" || class(remote) == "PriorityClass" {
+    if class(local) == "PriorityClass" || class(remote) != "WorkloadPriorityClass" {
         return None;
     }
     let mut new = remote.clone();
