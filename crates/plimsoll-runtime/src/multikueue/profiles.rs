@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -117,7 +117,7 @@ impl Profiles {
     fn ask(&self, name: String, input: Input, changed: Arc<Notify>) {
         let profiles = self.clone();
         tokio::task::spawn_blocking(move || {
-            let credential = run(&input.provider, &input.cluster);
+            let credential = run(&input.provider, &input.cluster, PATIENCE);
             profiles.with(|seen| {
                 let Some(known) = seen.access.get_mut(&name).filter(|known| known.input == input) else {
                     return;
@@ -189,8 +189,8 @@ fn input(name: &str, profile: &Value, providers: &[AccessProvider]) -> Result<In
     Ok(Input { provider, cluster })
 }
 
-/// Runs a plugin (`client.authentication.k8s.io`, ExecCredential); its answer.
-fn run(provider: &AccessProvider, cluster: &Value) -> Result<Value, String> {
+/// Runs a plugin (`client.authentication.k8s.io`, ExecCredential), which has so much time; its answer.
+fn run(provider: &AccessProvider, cluster: &Value, patience: Duration) -> Result<Value, String> {
     let mut spec = json!({"interactive": false});
     if provider.provide_cluster_info {
         spec["cluster"] = told(cluster);
@@ -209,19 +209,22 @@ fn run(provider: &AccessProvider, cluster: &Value) -> Result<Value, String> {
         .spawn();
     let mut child = child.map_err(|e| failed(&e))?;
     let out = child.stdout.take();
-    let reader = std::thread::spawn(move || {
+    let (sender, output) = mpsc::channel();
+    std::thread::spawn(move || {
         let mut text = String::new();
-        out.map_or(Ok(0), |mut out| out.read_to_string(&mut text)).map(|_| text)
+        let read = out.map_or(Ok(0), |mut out| out.read_to_string(&mut text)).map(|_| text);
+        // Nothing waits for it after the deadline.
+        let _ = sender.send(read);
     });
     let began = Instant::now();
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
-            Ok(None) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
+            Ok(None) if began.elapsed() < patience => std::thread::sleep(Duration::from_millis(20)),
             outcome => {
                 let _ = child.kill();
                 let _ = child.wait();
-                let late = format!("has no answer after {} s", PATIENCE.as_secs());
+                let late = format!("has no answer after {} s", patience.as_secs());
                 return Err(failed(&outcome.err().map_or(late, |e| e.to_string())));
             }
         }
@@ -229,7 +232,9 @@ fn run(provider: &AccessProvider, cluster: &Value) -> Result<Value, String> {
     if !status.success() {
         return Err(failed(&status));
     }
-    let text = reader.join().map_err(|_| failed(&"its output was not read"))?;
+    // A process that the plugin leaves behind may hold the pipe open.
+    let left = patience.saturating_sub(began.elapsed());
+    let text = output.recv_timeout(left).map_err(|_| failed(&"its output does not end"))?;
     let text = text.map_err(|e| failed(&e))?;
     let credential: Value = serde_json::from_str(&text).map_err(|e| failed(&e))?;
     let has = |key: &str| !json::text(&credential, &["status", key]).is_empty();
@@ -331,7 +336,7 @@ mod tests {
         // The token is what it was told, without quotes.
         let script =
             r#"echo "{\"status\": {\"token\": \"$OWN $(echo "$KUBERNETES_EXEC_INFO" | tr -d '"')\"}}""#;
-        let answer = run(&provider("sh", script), &cluster).unwrap();
+        let answer = run(&provider("sh", script), &cluster, PATIENCE).unwrap();
         let token = json::text(&answer, &["status", "token"]);
         for part in [
             "mine ",
@@ -358,9 +363,18 @@ mod tests {
             ("sh", "echo no", "expected ident"),
             ("/no/such/program", "", "No such file"),
         ] {
-            let problem = run(&provider(command, script), &Value::Null).unwrap_err();
+            let problem = run(&provider(command, script), &Value::Null, PATIENCE).unwrap_err();
             assert!(problem.contains(want), "{problem}");
         }
+    }
+
+    #[test]
+    fn a_process_that_a_plugin_leaves_behind_is_not_waited_for() {
+        let began = Instant::now();
+        let script = "sleep 20 & echo '{\"status\": {\"token\": \"t\"}}'";
+        let problem = run(&provider("sh", script), &Value::Null, Duration::from_secs(1)).unwrap_err();
+        assert!(problem.contains("its output does not end"), "{problem}");
+        assert!(began.elapsed() < Duration::from_secs(15));
     }
 
     #[test]
