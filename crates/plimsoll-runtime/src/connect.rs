@@ -3,6 +3,8 @@
 //! kube's own stack sets no deadline for a response, keeps idle connections for 90 s and retries 429, 503 and 504 for
 //! minutes. A network that drops packets without a reset would leave requests waiting for ever.
 
+mod credentials;
+pub(crate) mod exec;
 mod kubeconfig;
 mod proxy;
 mod renewal;
@@ -14,10 +16,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::TryStreamExt as _;
 use futures::future::BoxFuture;
-use futures::{TryFutureExt, TryStreamExt};
+use http::header::AUTHORIZATION;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Request, Response, Uri};
+use http::{HeaderValue, Request, Response, Uri};
 use http_body_util::{BodyDataStream, BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_rustls::MaybeHttpsStream;
@@ -55,16 +58,17 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 /// # Errors
 /// When the configuration can't be used: certificates, credentials or a proxy that is not supported.
 pub fn client(config: Config) -> Result<Client, kube::Error> {
-    let http = service(&config)?;
+    let namespace = config.default_namespace.clone();
+    let connections = Arc::new(Renewed::new(config)?);
     let whole = tower::service_fn(move |request: Request<Body>| {
-        let http = http.clone();
+        let connections = Arc::clone(&connections);
         async move {
             let (head, body) = request.into_parts();
             let body = Full::new(body.collect().await?.to_bytes());
-            http.oneshot(Request::from_parts(head, body)).await
+            connections.send(Request::from_parts(head, body)).await
         }
     });
-    Ok(ClientBuilder::new(whole, config.default_namespace).build())
+    Ok(ClientBuilder::new(whole, namespace).build())
 }
 
 /// Requests with deadlines, writing as `manager`.
@@ -72,14 +76,14 @@ pub fn client(config: Config) -> Result<Client, kube::Error> {
 /// # Errors
 /// As [`client`].
 pub fn api(config: Config, manager: &'static str) -> Result<Api, kube::Error> {
-    Ok(Api::new(Arc::new(Remote(Renewed::new(config)?)), manager))
+    Ok(Api::new(Arc::new(Remote(Arc::new(Renewed::new(config)?))), manager))
 }
 
 /// Connections to an API server.
 type Http = BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, BoxError>;
 
-/// The stack of layers: connections, and what the configuration adds to each request.
-fn service(config: &Config) -> Result<Http, kube::Error> {
+/// The stack of layers: connections, and what the configuration adds to each request. `bearer` is what a token does.
+fn service(config: &Config, bearer: Option<HeaderValue>) -> Result<Http, kube::Error> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -104,7 +108,13 @@ fn service(config: &Config) -> Result<Http, kube::Error> {
             .build(connector);
     let base = Base::of(&config.cluster_url);
     let layers = ServiceBuilder::new()
-        .map_request(move |request: Request<Full<Bytes>>| base.prepend(request))
+        .map_request(move |request: Request<Full<Bytes>>| {
+            let mut request = base.prepend(request);
+            if let Some(bearer) = &bearer {
+                request.headers_mut().insert(AUTHORIZATION, bearer.clone());
+            }
+            request
+        })
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from);
@@ -220,12 +230,15 @@ where
 
 /// The stack as the transport of [`Api`]. kube's client puts a queue and a task in front of it, through which each request
 /// would go.
-struct Remote(Renewed);
+struct Remote(Arc<Renewed>);
 
 impl Transport for Remote {
     fn send(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, Result<Answer, Error>> {
-        let answer = self.0.http().oneshot(request.map(|body| Full::new(body.into())));
-        Box::pin(answer.map_ok(split).map_err(|e| Error::Transport(with_causes(&*e))))
+        let connections = Arc::clone(&self.0);
+        Box::pin(async move {
+            let answer = connections.send(request.map(|body| Full::new(body.into()))).await;
+            answer.map(split).map_err(|e| Error::Transport(with_causes(&*e)))
+        })
     }
 
     fn is_remote(&self) -> bool {

@@ -5,9 +5,7 @@
 //! like that of a Secret: while it stays the same, the connection stands.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
-use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -23,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Resource};
 use crate::clock;
+use crate::connect::exec::{PATIENCE, Plugin};
 
 /// ClusterProfiles.
 const CLUSTER_PROFILES: Resource = Resource {
@@ -31,8 +30,6 @@ const CLUSTER_PROFILES: Resource = Resource {
     kind: "ClusterProfile",
 };
 const BAD: &str = "BadClusterProfile";
-/// How long a plugin may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// How long before the end of its credentials a plugin is asked for new ones.
 const AHEAD: Duration = Duration::from_secs(60);
 /// When a plugin is asked again whose credentials say nothing of their end, and one that failed.
@@ -189,60 +186,18 @@ fn input(name: &str, profile: &Value, providers: &[AccessProvider]) -> Result<In
     Ok(Input { provider, cluster })
 }
 
-/// Runs a plugin (`client.authentication.k8s.io`, ExecCredential), which has so much time; its answer.
+/// Runs a plugin, which has so much time; its ExecCredential.
 fn run(provider: &AccessProvider, cluster: &Value, patience: Duration) -> Result<Value, String> {
-    let mut spec = json!({"interactive": false});
-    if provider.provide_cluster_info {
-        spec["cluster"] = told(cluster);
-    }
-    let info = json!({"apiVersion": provider.api_version, "kind": "ExecCredential", "spec": spec});
-    let failed = |problem: &dyn std::fmt::Display| {
-        let hint = if provider.install_hint.is_empty() { "" } else { ": " };
-        format!("exec plugin {:?}: {problem}{hint}{}", provider.command, provider.install_hint)
+    let plugin = Plugin {
+        command: &provider.command,
+        args: &provider.args,
+        env: provider.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+        api_version: &provider.api_version,
+        install_hint: &provider.install_hint,
+        cluster: provider.provide_cluster_info.then(|| told(cluster)),
+        interactive: false,
     };
-    let child = Command::new(&provider.command)
-        .args(&provider.args)
-        .envs(provider.env.iter().map(|(name, value)| (name, value)))
-        .env("KUBERNETES_EXEC_INFO", info.to_string())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn();
-    let mut child = child.map_err(|e| failed(&e))?;
-    let out = child.stdout.take();
-    let (sender, output) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut text = String::new();
-        let read = out.map_or(Ok(0), |mut out| out.read_to_string(&mut text)).map(|_| text);
-        // Nothing waits for it after the deadline.
-        let _ = sender.send(read);
-    });
-    let began = Instant::now();
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if began.elapsed() < patience => std::thread::sleep(Duration::from_millis(20)),
-            outcome => {
-                let _ = child.kill();
-                let _ = child.wait();
-                let late = format!("has no answer after {} s", patience.as_secs());
-                return Err(failed(&outcome.err().map_or(late, |e| e.to_string())));
-            }
-        }
-    };
-    if !status.success() {
-        return Err(failed(&status));
-    }
-    // A process that the plugin leaves behind may hold the pipe open.
-    let left = patience.saturating_sub(began.elapsed());
-    let text = output.recv_timeout(left).map_err(|_| failed(&"its output does not end"))?;
-    let text = text.map_err(|e| failed(&e))?;
-    let credential: Value = serde_json::from_str(&text).map_err(|e| failed(&e))?;
-    let has = |key: &str| !json::text(&credential, &["status", key]).is_empty();
-    if has("token") || (has("clientCertificateData") && has("clientKeyData")) {
-        Ok(credential)
-    } else {
-        Err(failed(&"its answer has neither a token nor a certificate with its key"))
-    }
+    plugin.run(patience)
 }
 
 /// `spec.cluster` of an ExecCredential.
