@@ -26,6 +26,8 @@ pub struct Health {
 #[derive(Debug)]
 struct Inner {
     began: Instant,
+    /// What follows from a resource that is unserved, for messages.
+    effect: &'static str,
     resources: Mutex<Vec<Arc<State>>>,
     /// Whether any resource is unserved.
     paused: watch::Sender<bool>,
@@ -53,13 +55,7 @@ struct Trouble {
 
 impl Default for Health {
     fn default() -> Self {
-        let inner = Inner {
-            began: Instant::now(),
-            resources: Mutex::default(),
-            paused: watch::Sender::new(false),
-            changed: watch::Sender::new(()),
-        };
-        Self { inner: Arc::new(inner) }
+        Self::with_effect("decisions and writes wait")
     }
 }
 
@@ -67,12 +63,29 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The name of a resource in messages.
+fn name_of(resource: Resource) -> String {
+    let group = resource.group();
+    let dot = if group.is_empty() { "" } else { "." };
+    format!("{}{dot}{group}", resource.plural)
+}
+
 impl Health {
+    /// Watches of which an unserved resource has this effect, for messages.
+    pub fn with_effect(effect: &'static str) -> Self {
+        let inner = Inner {
+            began: Instant::now(),
+            effect,
+            resources: Mutex::default(),
+            paused: watch::Sender::new(false),
+            changed: watch::Sender::new(()),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
     /// A part for the watch of one resource.
     pub fn track(&self, resource: Resource) -> Tracker {
-        let group = resource.group();
-        let dot = if group.is_empty() { "" } else { "." };
-        let name = format!("{}{dot}{group}", resource.plural);
+        let name = name_of(resource);
         let mut all = lock(&self.inner.resources);
         let state = match all.iter().find(|s| s.name == name) {
             Some(state) => Arc::clone(state),
@@ -90,7 +103,7 @@ impl Health {
 
     /// Drops the part of a resource that is not watched any more.
     pub fn forget(&self, resource: Resource) {
-        let name = format!("{}.{}", resource.plural, resource.group());
+        let name = name_of(resource);
         lock(&self.inner.resources).retain(|state| state.name != name);
         // Decisions may have waited for it.
         self.update();
@@ -141,8 +154,8 @@ impl Health {
         if let Some(since) = trouble.unserved {
             let seconds = now.saturating_duration_since(since).as_secs();
             return Some(format!(
-                "{} is not served since {seconds} s ({}): the last state is kept, decisions and writes wait",
-                state.name, trouble.error
+                "{} is not served since {seconds} s ({}): the last state is kept, {}",
+                state.name, trouble.error, self.inner.effect
             ));
         }
         let error = if trouble.error.is_empty() { "no answer" } else { &trouble.error };
@@ -222,7 +235,8 @@ impl Tracker {
         if trouble.unserved.is_none() {
             trouble.unserved = Some(Instant::now());
             let resource = &self.state.name;
-            tracing::warn!(resource, error = %error, "not served any more: decisions and writes wait until it is");
+            let effect = self.health.inner.effect;
+            tracing::warn!(resource, error = %error, "not served any more: the last state is kept, {effect}");
         }
         drop(trouble);
         self.heard();
@@ -250,10 +264,22 @@ mod tests {
     #[test]
     fn a_resource_that_is_not_watched_any_more_pauses_nothing() {
         let health = Health::default();
-        health.track(WORKLOADS).unserved(&Error::Transport("404".into()));
-        assert!(health.paused());
-        health.forget(WORKLOADS);
-        assert!(!health.paused());
+        for resource in [WORKLOADS, PODS] {
+            health.track(resource).unserved(&Error::Transport("404".into()));
+            assert!(health.paused());
+            health.forget(resource);
+            assert!(!health.paused(), "{}", resource.plural);
+        }
+    }
+
+    #[test]
+    fn a_reason_says_what_follows_from_it() {
+        let health = Health::with_effect("webhooks answer by it");
+        health.track(PODS).unserved(&Error::Transport("404".into()));
+        assert_eq!(
+            health.problems(),
+            ["pods is not served since 0 s (404): the last state is kept, webhooks answer by it"]
+        );
     }
 
     #[tokio::test(start_paused = true)]

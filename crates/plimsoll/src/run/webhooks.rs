@@ -65,7 +65,7 @@ pub async fn start(
     };
     let ready = CancellationToken::new();
     health_state.add_check("webhooks", ready.clone());
-    let health = Health::default();
+    let health = Health::with_effect("webhooks answer by it");
     health_state.add_watches("webhook-watches", health.clone());
     // The API server waits for the webhooks with each write of a user, also when the worker threads are busy or sleep.
     let (api, listener) = (connect()?, listener.into_std().context("the listener")?);
