@@ -16,8 +16,8 @@ use plimsoll_api::resource::Resource;
 use plimsoll_api::{object, protobuf};
 use serde_json::Value;
 
-use self::transport::InProcess;
 pub use self::transport::{Answer, Direct, Parts, Transport, retry_after};
+use self::transport::{InProcess, Unanswered};
 use crate::limit::Limit;
 
 /// Time for a request, from connecting to the last byte of the answer; of a watch, for the head of the answer. As long as
@@ -64,6 +64,8 @@ pub struct Api {
     managed_fields: bool,
     /// Whether this process leads; `None`: writes don't depend on that.
     leads: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
+    /// Called when a write is given up before its answer.
+    cut: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 impl std::fmt::Debug for Api {
@@ -98,7 +100,7 @@ impl Api {
     /// Requests through `transport`, writing as `manager`.
     pub fn new(transport: Arc<dyn Transport>, manager: &'static str) -> Self {
         let (limit, prepaid, leads) = (Limit::default(), None, None);
-        Self { transport, manager, limit, prepaid, managed_fields: true, leads }
+        Self { transport, manager, limit, prepaid, managed_fields: true, leads, cut: None }
     }
 
     /// Requests to a server in this process, writing as `manager`.
@@ -131,6 +133,12 @@ impl Api {
         Self { leads: Some(Arc::new(leads)), ..self.clone() }
     }
 
+    /// The same client, which calls `cut` when a write is dropped before its answer: the server may still carry it out.
+    #[must_use]
+    pub fn reporting_cuts(&self, cut: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { cut: Some(Arc::new(cut)), ..self.clone() }
+    }
+
     /// The same client, under a limit from which a caller has taken the token of the first request already.
     #[must_use]
     pub fn prepaid(&self, limit: &Limit) -> Self {
@@ -152,13 +160,16 @@ impl Api {
         if !reads && self.leads.as_ref().is_some_and(|leads| !leads()) {
             return Err(Error::Transport(FOLLOWS.into()));
         }
+        let unanswered = Unanswered(self.cut.as_deref().filter(|_| !reads));
         let answer = self.transport.send(request);
-        self.within(async {
+        let answer = self.within(async {
             let Answer { status, retry_after, body } = answer.await?;
             let whole = collect(body).await?;
             if status.is_success() { Ok(whole) } else { Err(refused(status, retry_after, &whole)) }
-        })
-        .await
+        });
+        let answer = answer.await;
+        unanswered.end();
+        answer
     }
 
     /// Waits no longer than the deadline. Dropping the request closes its connection.

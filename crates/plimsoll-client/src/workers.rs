@@ -73,8 +73,11 @@ pub trait Gate: Send + Sync {
     fn opened(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// Works on keys until `stop`, at most `workers` at a time and never on one key twice at a time. A key whose work fails
-/// comes again after a backoff. When the clock jumps, keys that wait for their time are all worked on: early does no
+/// Time that work under way gets to end at a stop.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Works on keys until `stop`, at most `workers` at a time and never on one key twice at a time; what has not ended a moment later is
+/// dropped when this returns. A key whose work fails comes again after a backoff. When the clock jumps, keys that wait for their time are all worked on: early does no
 /// harm, as what is to be done, and when, is decided anew each time.
 pub async fn run<K: Key, E: Display + Send + 'static, F>(
     queue: &SharedQueue<K>,
@@ -100,7 +103,7 @@ pub async fn run<K: Key, E: Display + Send + 'static, F>(
         let free = open && tasks.len() < workers;
         let due = if free { queue.with(|q| q.next_due()) } else { None };
         tokio::select! {
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => break,
             () = added.notified(), if free => {}
             () = clock.sleep_until(due) => {}
             () = gate.opened(), if !open => {}
@@ -108,6 +111,11 @@ pub async fn run<K: Key, E: Display + Send + 'static, F>(
             () = jumps.next() => queue.with(WorkQueue::flush_delayed),
         }
     }
+    let all = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(GRACE, all).await.is_err() {
+        tracing::debug!("work was cut off by the stop");
+    }
+    tasks.shutdown().await;
 }
 
 fn settle<K: Key, E: Display>(queue: &SharedQueue<K>, key: &K, outcome: Result<(), E>) {
@@ -199,6 +207,40 @@ mod tests {
         bench.clock.advance(SignedDuration::from_secs(600));
         bench.until(3).await;
         bench.stop.cancel();
+    }
+
+    /// A write that is cut off may still be carried out.
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_gives_work_a_moment_and_drops_it_before_it_returns() {
+        struct Work(Arc<AtomicUsize>);
+        impl Drop for Work {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let backoff = Backoff { base: SignedDuration::from_secs(1), max: SignedDuration::from_secs(60) };
+        let queue = SharedQueue::new(backoff, Clock::manual(Timestamp::UNIX_EPOCH));
+        let (leader, stop) = (Leader(AtomicBool::new(true), Notify::new()), CancellationToken::new());
+        let [ended, dropped] = [0, 0].map(|none| Arc::new(AtomicUsize::new(none)));
+        for milliseconds in ["500", "60000"] {
+            queue.add(&milliseconds.to_owned());
+        }
+        let (ends, drops) = (Arc::clone(&ended), Arc::clone(&dropped));
+        let work = move |key: String| {
+            let (ends, work) = (Arc::clone(&ends), Work(Arc::clone(&drops)));
+            async move {
+                let _work = work;
+                tokio::time::sleep(Duration::from_millis(key.parse().unwrap())).await;
+                ends.fetch_add(1, Ordering::SeqCst);
+                Ok::<(), &str>(())
+            }
+        };
+        let stopping = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            stop.cancel();
+        };
+        tokio::join!(run(&queue, 2, &leader, &stop, work), stopping);
+        assert_eq!([&ended, &dropped].map(|count| count.load(Ordering::SeqCst)), [1, 2]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -272,7 +272,7 @@ impl Runtime {
             let leading = Leading { claim: claim.clone(), took_over, health: health.clone() };
             let context = multikueue::Context {
                 inbox: workers,
-                api: api.clone(),
+                api: deciding(&api, claim, &stop),
                 cache: cache.clone(),
                 recorder: recorder.clone(),
                 leading: leading.clone(),
@@ -286,7 +286,7 @@ impl Runtime {
             multikueue::start_where_due(context, shard.as_ref(), &stop);
             let context = control::Context {
                 queue,
-                api: api.writing_as("kueue-job-controller"),
+                api: deciding(&api, claim, &stop).writing_as("kueue-job-controller"),
                 cache: cache.clone(),
                 inbox: inbox.clone(),
                 recorder,
@@ -349,6 +349,19 @@ impl Runtime {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }
     }
+}
+
+/// The client of controllers whose writes decide. None begins after the stop, and one that the stop cuts off leaves the Lease to
+/// expire: the API server may still carry it out when another process leads.
+fn deciding(api: &Api, claim: &Claim, stop: &CancellationToken) -> Api {
+    let (held, stopped) = (claim.clone(), stop.clone());
+    let api = api.while_leading(move || held.held() && !stopped.is_cancelled());
+    let (left, stopped) = (claim.clone(), stop.clone());
+    api.reporting_cuts(move || {
+        if stopped.is_cancelled() {
+            left.let_expire();
+        }
+    })
 }
 
 /// Has a new leader wait until the watches have shown what the one before wrote; the token is cancelled then.

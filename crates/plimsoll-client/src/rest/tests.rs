@@ -1,3 +1,4 @@
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use futures::StreamExt as _;
@@ -62,4 +63,34 @@ async fn what_is_deleted_takes_its_dependents_along() {
     assert_eq!(bodies[0]["propagationPolicy"], "Background");
     assert_eq!(bodies[0]["preconditions"]["uid"], "u");
     assert_eq!(bodies[1]["gracePeriodSeconds"], 0);
+}
+
+/// Answers nothing.
+struct Silent;
+
+impl Direct for Silent {
+    fn call(
+        &self,
+        _request: http::Request<Vec<u8>>,
+    ) -> futures::future::BoxFuture<'static, (StatusCode, futures::stream::BoxStream<'static, Bytes>)> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_dropped_before_its_answer_is_reported() {
+    let cuts = Arc::new(AtomicUsize::new(0));
+    let counted = |server: Arc<dyn Direct>| {
+        let cuts = Arc::clone(&cuts);
+        Api::direct(server, "test").reporting_cuts(move || {
+            cuts.fetch_add(1, Ordering::SeqCst);
+        })
+    };
+    let (silent, answering) = (counted(Arc::new(Silent)), counted(Arc::new(Bodies::default())));
+    let moment = std::time::Duration::from_secs(1);
+    answering.delete(PODS, "ns", "n", "u", None).await.unwrap();
+    assert!(tokio::time::timeout(moment, silent.get_path("/")).await.is_err());
+    assert_eq!(cuts.load(Ordering::SeqCst), 0);
+    assert!(tokio::time::timeout(moment, silent.delete(PODS, "ns", "n", "u", None)).await.is_err());
+    assert_eq!(cuts.load(Ordering::SeqCst), 1);
 }

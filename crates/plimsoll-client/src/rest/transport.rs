@@ -32,6 +32,24 @@ pub fn retry_after(head: &HeaderMap) -> u32 {
     seconds.unwrap_or(0)
 }
 
+/// A write without an answer, and what is called when it is dropped.
+pub(super) struct Unanswered<'a>(pub(super) Option<&'a (dyn Fn() + Send + Sync)>);
+
+impl Unanswered<'_> {
+    /// The answer is there, or will not come.
+    pub(super) fn end(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(cut) = self.0 {
+            cut();
+        }
+    }
+}
+
 /// How requests come to an API server.
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request, and waits for the head of the answer.
