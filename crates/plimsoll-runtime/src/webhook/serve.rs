@@ -13,7 +13,7 @@ use plimsoll_client::discovery::Groups;
 use plimsoll_client::health::Health;
 use plimsoll_client::https::handler::{self as https, Limits};
 use plimsoll_client::reflector::{Delta, Reflector};
-use plimsoll_client::{Supervisor, optional};
+use plimsoll_client::{Supervisor, optional, supervise};
 use plimsoll_jobs::CustomKind;
 use tokio::net::TcpListener;
 use tokio::sync::watch as latest;
@@ -84,7 +84,7 @@ pub async fn run(
     let kinds = cache.clone();
     let handler: https::Handler = Arc::new(move |request| {
         let cache = cache.clone();
-        Box::pin(async move { handle(&request, &cache) })
+        Box::pin(async move { recovered(|| handle(&request, &cache)).await })
     });
     let serving = https::serve(("webhooks", listener), Some(seen), LIMITS, handler, stop.clone());
     let keeping = keep(api, (settings, kinds), certs, tls, synced, ready);
@@ -296,6 +296,15 @@ async fn look(
     Ok(())
 }
 
+/// The answer, also where finding it panics (controller-runtime's `RecoverPanic`). A connection that breaks would end other reviews on
+/// it, too; with this status the API server does what the failure policy of the webhook says.
+async fn recovered(answer: impl FnOnce() -> Response<Full<Bytes>>) -> Response<Full<Bytes>> {
+    let answer = supervise::caught("webhooks", async { answer() }).await;
+    answer.unwrap_or_else(|why| {
+        https::text(StatusCode::INTERNAL_SERVER_ERROR, &format!("panic: {why} [recovered]"))
+    })
+}
+
 fn handle(request: &Request<Bytes>, cache: &Cache) -> Response<Full<Bytes>> {
     if request.method() != Method::POST {
         return https::text(StatusCode::METHOD_NOT_ALLOWED, "webhooks are posted to");
@@ -310,5 +319,20 @@ fn handle(request: &Request<Bytes>, cache: &Cache) -> Response<Full<Bytes>> {
         Err(review::Refused(code, message)) => {
             https::text(StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST), &message)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_answer() {
+        let answer = recovered(|| panic!("odd")).await;
+        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, "panic: odd [recovered]");
     }
 }
