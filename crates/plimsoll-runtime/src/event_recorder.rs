@@ -33,8 +33,8 @@ const REFRESH: Duration = Duration::from_secs(30 * 60);
 const LOOK: Duration = Duration::from_secs(60);
 /// Most events that wait to be written: as many as a large job has pods, at about 300 bytes each.
 const BACKLOG: usize = 65_536;
-/// Most series that are remembered.
-const SERIES_MAX: usize = 4096;
+/// Most series that are remembered. client-go forgets none before its time: each event of a series that was forgotten is written.
+const SERIES_MAX: usize = BACKLOG;
 /// So many events may wait without one being given up for another: as many as client-go keeps
 /// (`tools/record/event.go`, `maxQueuedEvents`).
 const FEW: usize = 1000;
@@ -259,6 +259,19 @@ impl Backlog {
         self.series.retain(|_, s| !s.is_over() || s.is_due());
     }
 
+    /// Forgets series that are over, and half of them when all go on: those of which nothing came for longest.
+    fn forget(&mut self) {
+        self.series.retain(|_, s| !s.is_over());
+        if self.series.len() < SERIES_MAX {
+            return;
+        }
+        let mut last: Vec<Instant> = self.series.values().map(|s| s.last).collect();
+        let half = last.len() / 2;
+        let (_, middle, _) = last.select_nth_unstable(half);
+        let middle = *middle;
+        self.series.retain(|_, s| s.last > middle);
+    }
+
     /// Writes the event in front.
     fn write(&mut self, api: &Api, permit: Permit) {
         let Some(Recorded { at, event, .. }) = self.pop() else { return };
@@ -270,10 +283,7 @@ impl Backlog {
             return;
         }
         if self.series.len() >= SERIES_MAX {
-            self.series.retain(|_, s| !s.is_over());
-            if self.series.len() >= SERIES_MAX {
-                self.series.clear();
-            }
+            self.forget();
         }
         self.written += 1;
         // Time and counter make the name unique among our own events, as client-go's nanosecond suffix does.

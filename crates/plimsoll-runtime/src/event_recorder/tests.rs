@@ -179,6 +179,29 @@ async fn events_spare_a_server_that_answers_late() {
     assert!(began.elapsed() > Duration::from_millis(1000), "{:?}", began.elapsed());
 }
 
+/// As many pods as wait in a large cluster, whose events come again and again.
+#[tokio::test(start_paused = true)]
+async fn series_that_go_on_are_remembered_when_there_are_too_many() {
+    let mut backlog = Backlog::default();
+    let remember = |backlog: &mut Backlog, n: usize| {
+        let last = Instant::now();
+        let series = Series { name: n.to_string(), count: 1, last, written: (1, last) };
+        backlog.series.insert(note(n), series);
+    };
+    for part in 0..4 {
+        (0..SERIES_MAX / 4).for_each(|n| remember(&mut backlog, part * (SERIES_MAX / 4) + n));
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    backlog.forget();
+    assert_eq!(backlog.series.len(), SERIES_MAX / 4, "the newest");
+    assert!(backlog.series.contains_key(&note(SERIES_MAX - 1)) && !backlog.series.contains_key(&note(0)));
+    backlog.forget();
+    assert_eq!(backlog.series.len(), SERIES_MAX / 4, "there is room");
+    tokio::time::advance(SERIES_WINDOW).await;
+    backlog.forget();
+    assert!(backlog.series.is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_event_says_when_it_happened() {
     let server = Arc::new(Slow::default());
