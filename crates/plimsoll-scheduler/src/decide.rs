@@ -385,7 +385,7 @@ pub(super) fn search<'a>(
     let mut verdicts = Vec::new();
     if cycle.status.is_success() {
         let run = || match sampled {
-            Some(start) => evaluate::filter_some(meter, &mut cycle, cluster, start),
+            Some(start) => evaluate::filter_some(meter, &mut cycle, cluster, start).0,
             None => evaluate::filter_all(meter, &mut cycle, cluster).0,
         };
         // Upstream's Filter as a whole fails with errors only.

@@ -139,24 +139,36 @@ pub(crate) fn sample(runner: &Runner, nodes: usize) -> Option<usize> {
     if percentage == 0 || percentage >= 100 || nodes < MIN_FEASIBLE {
         return None;
     }
-    if !runner.scores() {
+    // Extenders may filter or score what is found.
+    if !(runner.scores() || runner.has_remote()) {
         return Some(1);
     }
     Some((nodes * percentage / 100).max(MIN_FEASIBLE))
 }
 
-/// Filters candidates of the cycle in turn, from `start` on, until a sample of them is feasible; moves `start` on. A
-/// nominated node that passes is the only one evaluated.
+/// Filters a sample of the candidates, as [`filter_in_turn`]. With a nominated node that passes, only that node is evaluated.
 pub(crate) fn filter_some(
     meter: &impl Meter,
     cycle: &mut Cycle<'_>,
     cluster: &mut Cluster,
     start: &mut usize,
-) -> Verdicts {
+) -> (Verdicts, bool) {
     let outside = match filter_nominated(meter, cycle, cluster) {
-        Some((node, status)) if status.is_success() => return vec![(node, status)],
+        Some((node, status)) if status.is_success() => return (vec![(node, status)], true),
         other => other,
     };
+    let mut out = filter_in_turn(meter, cycle, cluster, start);
+    add_outside(&mut out, outside);
+    (out, false)
+}
+
+/// Filters candidates of the cycle in turn, from `start` on, until a sample of them is feasible; moves `start` on.
+pub(crate) fn filter_in_turn(
+    meter: &impl Meter,
+    cycle: &mut Cycle<'_>,
+    cluster: &mut Cluster,
+    start: &mut usize,
+) -> Verdicts {
     let nodes = cycle.candidates(cluster);
     // A sample of those that PreFilter has left.
     let wanted = sample(cycle.runner, nodes.len()).unwrap_or(nodes.len());
@@ -173,7 +185,6 @@ pub(crate) fn filter_some(
     }
     *start = (*start + out.len()).checked_rem(cycle.node_count(cluster)).unwrap_or(0);
     out.sort_unstable_by_key(|(node, _)| *node);
-    add_outside(&mut out, outside);
     out
 }
 

@@ -15,6 +15,7 @@ use super::metrics::Unmetered;
 use super::queue::Stage;
 use super::runner::Runner;
 use super::{Action, Scheduler};
+use plimsoll_state::collect::InsertEach as _;
 use plimsoll_state::intern::{Map, Sym};
 use plimsoll_state::time::{Duration, Time};
 use smallvec::SmallVec;
@@ -60,6 +61,8 @@ pub(crate) struct Extending {
     step: Step,
     /// Whether only the nominated node was evaluated.
     nominated_first: bool,
+    /// The sample of nodes that was evaluated; `None`: all were.
+    sample: Option<BTreeSet<Sym>>,
     /// Nodes that no plugin has rejected so far.
     feasible: Vec<Sym>,
     rejected: Vec<(Sym, Status)>,
@@ -71,6 +74,15 @@ enum Step {
     Filter(PluginId, RemoteCall),
     Prioritize(Vec<RemoteCall>),
     Preempt { call: RemoteCall, failure: Box<Failure>, plans: Vec<ExtenderVictims> },
+}
+
+/// Which nodes a cycle filters.
+enum Nodes<'a> {
+    All,
+    /// A sample, from this position on.
+    Sample(&'a mut usize),
+    /// The sample that it has filtered before.
+    Of(&'a BTreeSet<Sym>),
 }
 
 impl Scheduler {
@@ -99,12 +111,16 @@ impl Scheduler {
         self.in_flight_events.entry(id).or_default();
         let incoming = Incoming::new(&self.cluster, id);
         let mut cycle = Cycle::pre_filter(&Unmetered, &self.runners[profile], &self.cluster, incoming);
-        let (verdicts, nominated_first) = match filter(&mut cycle, &mut self.cluster, skip_nominated) {
+        let sampled = evaluate::sample(&self.runners[profile], self.cluster.node_count).is_some();
+        let nodes = if sampled { Nodes::Sample(&mut self.next_start) } else { Nodes::All };
+        let (verdicts, nominated_first) = match filter(&mut cycle, &mut self.cluster, nodes, skip_nominated) {
             Ok(found) => found,
             Err(text) => return self.conclude(id, Outcome::Error(text)),
         };
         let names = |(n, s): &(NodeId, Status)| s.is_success().then(|| self.cluster.nodes[*n].name);
         let feasible: Vec<Sym> = verdicts.iter().filter_map(names).collect();
+        let evaluated = verdicts.iter().map(|(n, _)| self.cluster.nodes[*n].name);
+        let sample: Option<BTreeSet<Sym>> = sampled.then(|| evaluated.insert_each());
         let call = self.calls.number();
         self.extending = Some(Extending {
             id,
@@ -112,6 +128,7 @@ impl Scheduler {
             deadline: self.now,
             step: Step::Prioritize(Vec::new()),
             nominated_first,
+            sample,
             feasible,
             rejected: Vec::new(),
             scores: Map::default(),
@@ -225,7 +242,9 @@ impl Scheduler {
         let Some(profile) = self.runner_of(id) else { return };
         let incoming = Incoming::new(&self.cluster, id);
         let mut cycle = Cycle::pre_filter(&Unmetered, &self.runners[profile], &self.cluster, incoming);
-        let mut verdicts = match filter(&mut cycle, &mut self.cluster, true) {
+        // Nodes that were not evaluated are not counted, as upstream; events about them are replayed.
+        let nodes = ext.sample.as_ref().map_or(Nodes::All, Nodes::Of);
+        let mut verdicts = match filter(&mut cycle, &mut self.cluster, nodes, true) {
             Ok((verdicts, _)) => verdicts,
             Err(text) => return self.conclude(id, Outcome::Error(text)),
         };
@@ -390,15 +409,24 @@ impl Scheduler {
 fn filter(
     cycle: &mut Cycle<'_>,
     cluster: &mut Cluster,
+    nodes: Nodes<'_>,
     skip_nominated: bool,
 ) -> Result<(Verdicts, bool), String> {
     let mut found = (Verdicts::new(), false);
     if cycle.status.is_success() {
-        found = if skip_nominated {
-            let nodes = cycle.candidates(cluster);
-            (nodes.into_iter().map(|n| (n, cycle.filter(&Unmetered, cluster, n))).collect(), false)
-        } else {
-            evaluate::filter_all(&Unmetered, cycle, cluster)
+        found = match (nodes, skip_nominated) {
+            (Nodes::All, false) => evaluate::filter_all(&Unmetered, cycle, cluster),
+            (Nodes::Sample(start), false) => evaluate::filter_some(&Unmetered, cycle, cluster, start),
+            (Nodes::Sample(start), true) => {
+                (evaluate::filter_in_turn(&Unmetered, cycle, cluster, start), false)
+            }
+            (nodes @ (Nodes::All | Nodes::Of(_)), _) => {
+                let mut candidates = cycle.candidates(cluster);
+                if let Nodes::Of(names) = nodes {
+                    candidates.retain(|n| names.contains(&cluster.nodes[*n].name));
+                }
+                (candidates.into_iter().map(|n| (n, cycle.filter(&Unmetered, cluster, n))).collect(), false)
+            }
         };
     } else if !cycle.status.code.is_rejected() {
         return Err(cycle.runner.error_text(cluster, &cycle.status, "PreFilter"));

@@ -396,6 +396,31 @@ fn a_percentage_limits_the_search() {
     }
 }
 
+/// Extenders see the nodes of the sample that are feasible. Without one, no other node is evaluated in that attempt.
+#[test]
+fn extenders_filter_a_sample() {
+    let profiles = vec![Profile { percentage_of_nodes_to_score: 50, ..Profile::default() }];
+    let config = Config { profiles, extenders: vec![extender("f")], ..Config::default() };
+    let mut w = Harness { place: Scheduler::new(config), second: 0 };
+    w.step((0..300).map(|i| node(&format!("n{i}"))).collect());
+    let filtered = |out: &[Action]| match asked(out).3 {
+        ExtenderCall::Filter(nodes) => nodes,
+        other => panic!("{other:?}"),
+    };
+    let out = w.step(vec![upsert(pod("p", "cpu", 100, 0))]);
+    let first = filtered(&out);
+    assert_eq!(first.len(), 150);
+    let failed = first.iter().map(|n| (n.clone(), "no".to_owned())).collect();
+    let out = w.answer(&out, Ok(Answer::Filter { nodes: Vec::new(), failed, unresolvable: Vec::new() }));
+    let (_, message) = told(&out);
+    assert!(message.starts_with("0/300 nodes are available: 150 no."), "{message}");
+    assert_eq!(w.place.queue_counts().unschedulable, 1);
+    // The next search starts where that one ended.
+    let second = filtered(&w.step(vec![upsert(pod("q", "cpu", 100, 0))]));
+    assert_eq!(second.len(), 150);
+    assert!(second.iter().all(|node| !first.contains(node)));
+}
+
 /// The sample is one of the nodes that PreFilter leaves, and the next search starts after it, counted over all nodes.
 #[test]
 fn a_percentage_is_one_of_the_nodes_that_prefilter_leaves() {
