@@ -255,21 +255,21 @@ impl Scheduler {
                 self.cluster.preempting.ask(*victim, id);
                 continue;
             }
-            let pod = self.pod_ref(*victim);
-            let mut message = format!("Preempted by pod {} on node {node}", preemptor.uid);
+            let (pod, cause) = (self.pod_ref(*victim), RecordCause::Preempted);
+            let note = format!("Preempted by pod {} on node {node}", preemptor.uid);
             if self.make_way(*victim) {
-                message.push_str(" (in kube-scheduler memory).");
-            } else {
-                self.cluster.preempting.ask(*victim, id);
-                self.outbox.push(Action::Preempt {
-                    victim: pod.clone(),
-                    preemptor: preemptor.clone(),
-                    message: format!("{scheduler}: preempting to accommodate a higher priority pod"),
-                    generation: self.cluster.pods[*victim].generation,
-                });
+                let event = cause.event(note + " (in kube-scheduler memory).");
+                self.outbox.push(Action::Record { pod, cause, event });
+                continue;
             }
-            let cause = RecordCause::Preempted;
-            self.outbox.push(Action::Record { pod, cause, event: cause.event(message) });
+            self.cluster.preempting.ask(*victim, id);
+            self.outbox.push(Action::Preempt {
+                victim: pod,
+                preemptor: preemptor.clone(),
+                message: format!("{scheduler}: preempting to accommodate a higher priority pod"),
+                event: cause.event(note),
+                generation: self.cluster.pods[*victim].generation,
+            });
         }
         let nominated = self.cluster.nodes[candidate.node].nominated.clone();
         for other in nominated.into_iter().filter(|p| *p != id) {

@@ -240,8 +240,10 @@ pub enum Action {
         victim: PodRef,
         /// The pod that needs the capacity.
         preemptor: PodRef,
-        /// Message of the condition and of the event on the victim.
+        /// Message of the condition.
         message: String,
+        /// What is recorded about the victim when it is deleted.
+        event: Box<PodEvent>,
         /// Generation of the victim, for `observedGeneration` of the condition.
         generation: i64,
     },

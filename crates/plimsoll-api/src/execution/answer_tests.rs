@@ -2,7 +2,7 @@
 
 use plimsoll_engine::Unanswered;
 use plimsoll_queueing::{Condition, LoanChange, LoanUpdate, WorkloadKey, WorkloadUpdate, cond};
-use plimsoll_scheduler::{DeviceGrant, PodRef, PreBindWork};
+use plimsoll_scheduler::{DeviceGrant, PodEvent, PodRef, PreBindWork};
 use plimsoll_state::Answer;
 use plimsoll_state::model::AllocatedDevice;
 use proptest::prelude::*;
@@ -38,7 +38,8 @@ fn action(kind: u8, object: u8, number: u64) -> Action {
         5 => {
             let preemptor = PodRef { uid: format!("p{number}"), ..pod() };
             let (message, generation) = (String::new(), 1);
-            place(SchedulerAction::Preempt { victim: pod(), preemptor, message, generation })
+            let event = Box::new(PodEvent { warning: false, reason: "", action: "", message: String::new() });
+            place(SchedulerAction::Preempt { victim: pod(), preemptor, message, event, generation })
         }
         6 => Action::Queueing(QueueAction::DeactivateWorkload { key: key(), uid }),
         7 => Action::Queueing(QueueAction::FailPod { namespace: "ns".into(), name: uid.clone(), uid }),

@@ -99,14 +99,14 @@ pub(super) fn begin(action: SchedulerAction, now: Time) -> Step {
             }
             let request = patch_status(pod, PatchKind::Strategic, &status);
             let pod = pod.clone();
-            retry(request, move |response| end(action, &pod, response, Vec::new()))
+            retry(request, move |response| end(action, &pod, response, Outcome::default()))
         }
         SchedulerAction::ClearNomination { pod } => {
             let request = patch_status(pod, PatchKind::Merge, &json!({"nominatedNodeName": null}));
             let pod = pod.clone();
-            retry(request, move |response| end(action, &pod, response, Vec::new()))
+            retry(request, move |response| end(action, &pod, response, Outcome::default()))
         }
-        SchedulerAction::Preempt { victim, message, generation, .. } => {
+        SchedulerAction::Preempt { victim, message, event, generation, .. } => {
             let condition = json!({
                 "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
                 "message": message, "lastProbeTime": null, "lastTransitionTime": since,
@@ -114,7 +114,7 @@ pub(super) fn begin(action: SchedulerAction, now: Time) -> Step {
             let status = json!({"conditions": [observed(condition, *generation)]});
             let delete = Request::delete(PODS, &victim.namespace, &victim.name, &victim.uid);
             let mark = patch_status(victim, PatchKind::Strategic, &status);
-            let victim = victim.clone();
+            let (victim, event) = (victim.clone(), pod_event(victim, event));
             // The deletion decides, whatever became of the condition.
             retry(mark, move |marked| {
                 let failures = match marked {
@@ -123,7 +123,11 @@ pub(super) fn begin(action: SchedulerAction, now: Time) -> Step {
                     }
                     Ok(_) | Err(_) => Vec::new(),
                 };
-                retry(delete, move |response| end(action, &victim, response, failures))
+                retry(delete, move |response| {
+                    // No event is about a victim that is gone already (`PreemptPod` in `framework/preemption/executor.go`).
+                    let events = response.is_ok().then_some(event).into_iter().collect();
+                    end(action, &victim, response, Outcome { events, failures, ..Outcome::default() })
+                })
             })
         }
         SchedulerAction::Bind { .. }
@@ -142,10 +146,11 @@ fn observed(mut condition: Value, generation: i64) -> Value {
     condition
 }
 
-fn end(action: SchedulerAction, pod: &PodRef, response: Response, failures: Vec<String>) -> Step {
+/// Answers the action; `outcome`: what else has come of it.
+fn end(action: SchedulerAction, pod: &PodRef, response: Response, outcome: Outcome) -> Step {
     let done = move |answer| {
         let answers = vec![answered(Action::Scheduler(action), answer)];
-        Step::Done(Box::new(Outcome { answers, failures, ..Outcome::default() }))
+        Step::Done(Box::new(Outcome { answers, ..outcome }))
     };
     match response {
         Ok(_) => done(Answer::Done),

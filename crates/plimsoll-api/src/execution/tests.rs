@@ -1,5 +1,7 @@
 use plimsoll_queueing::{Condition, KubernetesEvent, Reporter, WorkloadKey, WorkloadUpdate, cond};
-use plimsoll_scheduler::{DeviceGrant, ExtendedClaim, ExtenderAnswer, ExtenderCall, PodRef, PreBindWork};
+use plimsoll_scheduler::{
+    DeviceGrant, ExtendedClaim, ExtenderAnswer, ExtenderCall, PodEvent, PodRef, PreBindWork,
+};
 use plimsoll_state::model::AllocatedDevice;
 use serde_json::json;
 
@@ -155,7 +157,10 @@ fn transient_failures_are_retried_with_growing_pauses() {
 
 fn preempt() -> Action {
     let (victim, preemptor, message) = (pod(), pod(), String::new());
-    Action::Scheduler(SchedulerAction::Preempt { victim, preemptor, message, generation: 3 })
+    let (reason, action) = ("Preempted", "Preempting");
+    let event = PodEvent { warning: false, reason, action, message: "Preempted by pod x on node n".into() };
+    let event = Box::new(event);
+    Action::Scheduler(SchedulerAction::Preempt { victim, preemptor, message, event, generation: 3 })
 }
 
 fn unschedulable(again: bool) -> Action {
@@ -238,6 +243,21 @@ fn a_victim_is_deleted_whatever_became_of_its_condition() {
     let done =
         |e: &Event| matches!(e, Event::Scheduler(SchedulerEvent::Answered { answer: Answer::Done, .. }));
     assert!(outcome.answers.len() == 1 && done(&outcome.answers[0]));
+}
+
+#[test]
+fn a_preemption_is_an_event_when_the_victim_is_deleted() {
+    let gone = [Err(status(404)), Ok(Value::Null)];
+    let cases = [
+        (vec![Ok(Value::Null)], vec!["Preempted by pod x on node n"]),
+        (vec![Err(status(403))], vec![]),
+        (gone.into(), vec![]),
+    ];
+    for (deleted, want) in cases {
+        let (log, outcome) = run(preempt(), None, std::iter::once(Ok(Value::Null)).chain(deleted));
+        let events: Vec<&str> = outcome.events.iter().map(|e| e.message.as_str()).collect();
+        assert_eq!(events, want, "{log:?}");
+    }
 }
 
 #[test]

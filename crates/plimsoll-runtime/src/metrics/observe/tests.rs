@@ -47,9 +47,9 @@ fn attempts_waits_and_victims_are_counted() {
     );
     let bind = SchedulerAction::Bind { pod: named("a"), node: "n".into() };
     let victim = |v: &str| {
-        let message = String::new();
-        let (victim, preemptor) = (named(v), named("b"));
-        Action::Scheduler(SchedulerAction::Preempt { victim, generation: 0, preemptor, message })
+        let (victim, preemptor, message) = (named(v), named("b"), String::new());
+        let event = PodEvent { warning: false, reason: "", action: "", message: String::new() };
+        Action::Scheduler(SchedulerAction::Preempt { victim, preemptor, message, event, generation: 1 })
     };
     o.step(&[Action::Scheduler(bind), victim("x"), victim("y")], Duration::from_millis(3));
     // The watch and the answer both tell of the binding: it counts once.
