@@ -236,8 +236,12 @@ impl Scheduler {
         self.failed(id, FailureReason::Unschedulable, &text, nominated);
     }
 
-    /// Asks for the deletion of the victims.
+    /// Asks for the deletion of the victims. Where all of them terminate already there is nothing to prepare
+    /// (`prepareCandidateAsync` in `framework/preemption/executor.go`).
     fn preempt(&mut self, id: PodId, candidate: &Candidate) {
+        if candidate.victims.iter().all(|victim| self.cluster.pods[*victim].deleting) {
+            return;
+        }
         let preemptor = self.pod_ref(id);
         let shape = self.cluster.shape(id);
         let scheduler = self.cluster.strings.text(shape.spec.scheduler).to_owned();

@@ -63,6 +63,24 @@ fn a_pod_whose_nominated_node_is_gone_preempts_elsewhere() {
     }
 }
 
+/// A pod that preempts ends the nominations of less important pods to the node, but not where all its victims terminate already.
+#[test]
+fn nominations_end_when_a_more_important_pod_preempts() {
+    for terminates in [false, true] {
+        let mut e = engine();
+        let mut low = on_node("low", "a", 0);
+        low.deleting = terminates;
+        let mut middle = pod("middle", 800);
+        middle.spec.priority = 5;
+        let out = step(&mut e, 0, vec![node("a", 1000), upsert(low), upsert(middle)]);
+        assert_eq!(nominations(&out), ["a"], "{out:?}");
+        let out = step(&mut e, 1, vec![upsert(high())]);
+        assert_eq!(nominations(&out), ["a"], "{out:?}");
+        let cleared = out.iter().any(|action| matches!(action, Action::ClearNomination { .. }));
+        assert_eq!(cleared, !terminates, "{out:?}");
+    }
+}
+
 /// Preemption that can help nowhere ends the nomination, and so does a failure where no plugin is at PostFilter.
 #[test]
 fn a_failed_attempt_clears_the_nomination() {
