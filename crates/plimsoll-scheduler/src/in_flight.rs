@@ -5,6 +5,7 @@ use super::Scheduler;
 use super::cluster::PodId;
 use super::events::ClusterEvent;
 use super::queue::Stage;
+use super::requeue::QueueingStrategy;
 
 /// Most events kept for one attempt; when there are more, the pod is simply tried again.
 const MAX_EVENTS: usize = 4096;
@@ -51,18 +52,25 @@ impl Scheduler {
         }
     }
 
-    /// Replays the in-flight events of a pod that has just entered the unschedulable pods.
+    /// Replays the in-flight events of a pod that has just entered the unschedulable pods: the strongest of them moves it (upstream
+    /// `determineSchedulingHintForInFlightPod`).
     pub(super) fn replay_in_flight(&mut self, id: PodId) {
         let Some(in_flight) = self.in_flight_events.remove(&id) else { return };
-        let unschedulable = |p: &Self| p.queue.get(id).is_some_and(|q| q.stage == Stage::Unschedulable);
-        if in_flight.overflow && unschedulable(self) {
-            return self.retry(id);
-        }
+        let Some(row) = self.queue.get(id).filter(|q| q.stage == Stage::Unschedulable) else { return };
+        // Only pending plugins skip the backoff.
+        let strongest = if row.pending_plugins.is_empty() {
+            QueueingStrategy::AfterBackoff
+        } else {
+            QueueingStrategy::Immediately
+        };
+        let mut strategy =
+            if in_flight.overflow { QueueingStrategy::AfterBackoff } else { QueueingStrategy::Skip };
         for event in &in_flight.events {
-            if !unschedulable(self) {
-                return;
+            if strategy == strongest {
+                break;
             }
-            self.reconsider(id, event);
+            strategy = strategy.max(self.queueing_strategy(id, event));
         }
+        self.requeue(id, strategy);
     }
 }

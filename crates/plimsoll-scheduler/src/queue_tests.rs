@@ -199,6 +199,35 @@ fn after_its_backoff_an_event_makes_a_pod_active_at_once() {
     }
 }
 
+/// Of the events during its attempt the strongest moves a pod: one that helps a pending plugin skips the backoff, also after others.
+#[test]
+fn the_strongest_event_of_an_attempt_moves_the_pod() {
+    use super::queue::Stage;
+    for (pending, want) in [(false, Stage::Backoff), (true, Stage::Active)] {
+        let mut p = Scheduler::new(Config::default());
+        let mut other = pod("x", 50);
+        other.spec.node_name = "a".into();
+        step(&mut p, 0, vec![tainted("a", 100), upsert(other), upsert(pod("p", 900))]);
+        let id = p.cluster.pod_by_uid("uid-p").expect("there");
+        let named = |name: &str| p.runners[0].names.get(name).expect("known");
+        let (fit, taints) = (named("NodeResourcesFit"), named("TaintToleration"));
+        // As in its cycle.
+        p.queue.take(id);
+        p.in_flight_events.entry(id).or_default();
+        let gone = Event::Object(ObjectEvent::PodDelete("uid-x".into()));
+        handle_all(&mut p, 100, vec![gone, node("a", 100)]);
+        let row = p.queue.get_mut(id).expect("queued");
+        row.unschedulable_plugins.insert(fit);
+        if pending {
+            row.pending_plugins.insert(taints);
+        }
+        p.queue.enter(id, Stage::Unschedulable);
+        p.replay_in_flight(id);
+        assert_eq!(p.queue.get(id).map(|q| q.stage), Some(want));
+        p.check();
+    }
+}
+
 #[test]
 fn backoff_doubles_with_each_rejection_and_errors_count_apart() {
     let mut p = Scheduler::new(Config::default());

@@ -8,6 +8,14 @@ use super::hints::hint;
 use super::queue::{MoveCause, Stage};
 use std::sync::Arc;
 
+/// Where an event moves a pod, the strongest last (upstream `queueingStrategy`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum QueueingStrategy {
+    Skip,
+    AfterBackoff,
+    Immediately,
+}
+
 impl Scheduler {
     /// Requeues the pods that the event may make schedulable (upstream `MoveAllToActiveOrBackoffQueue`).
     pub(super) fn changed(&mut self, change: &ClusterEvent) {
@@ -66,7 +74,14 @@ impl Scheduler {
 
     /// Asks the plugins that stopped a pod whether the change may help, and moves it accordingly. Whether it did.
     pub(super) fn reconsider(&mut self, id: PodId, change: &ClusterEvent) -> bool {
-        let Some(row) = self.queue.get(id) else { return false };
+        let strategy = self.queueing_strategy(id, change);
+        self.requeue(id, strategy);
+        strategy != QueueingStrategy::Skip
+    }
+
+    /// Whether the change may help a pod that waits, by the plugins that stopped it (upstream `isPodWorthRequeuing`).
+    pub(super) fn queueing_strategy(&self, id: PodId, change: &ClusterEvent) -> QueueingStrategy {
+        let Some(row) = self.queue.get(id) else { return QueueingStrategy::Skip };
         let gating = match row.stage {
             Stage::Gated(plugin) => Some(plugin),
             Stage::Active | Stage::Backoff | Stage::ErrorBackoff | Stage::Unschedulable | Stage::InFlight => {
@@ -75,27 +90,34 @@ impl Scheduler {
         };
         // Whatever they say, PreEnqueue keeps it out.
         if gating.is_some() && self.cluster.is_held_for_preemption(id) {
-            return false;
+            return QueueingStrategy::Skip;
         }
-        let Some(runner) = self.runners.get(row.profile as usize) else { return false };
+        let Some(runner) = self.runners.get(row.profile as usize) else { return QueueingStrategy::Skip };
         let helps = |plugin: PluginId| {
             let made = runner.plugin(plugin);
             made.is_some_and(|p| hint(p, &self.cluster, id, change) == Some(true))
         };
-        let at_once = row.pending_plugins.iter().any(helps);
-        let later = at_once || row.unschedulable_plugins.iter().chain(gating).any(helps);
-        if !later {
-            return false;
+        if row.pending_plugins.iter().any(helps) {
+            QueueingStrategy::Immediately
+        } else if row.unschedulable_plugins.iter().chain(gating).any(helps) {
+            QueueingStrategy::AfterBackoff
+        } else {
+            QueueingStrategy::Skip
         }
-        let stage =
-            if !at_once && self.queue.is_backing_off(id, self.now) { Stage::Backoff } else { Stage::Active };
+    }
+
+    /// Moves a pod as events have decided (upstream `requeuePodWithQueueingStrategy`).
+    pub(super) fn requeue(&mut self, id: PodId, strategy: QueueingStrategy) {
+        let stage = match strategy {
+            QueueingStrategy::Skip => return,
+            QueueingStrategy::AfterBackoff if self.queue.is_backing_off(id, self.now) => Stage::Backoff,
+            QueueingStrategy::AfterBackoff | QueueingStrategy::Immediately => Stage::Active,
+        };
         self.admit_to(id, stage);
-        true
     }
 
     /// Requeues a pod without an event.
     pub(super) fn retry(&mut self, id: PodId) {
-        let stage = if self.queue.is_backing_off(id, self.now) { Stage::Backoff } else { Stage::Active };
-        self.admit_to(id, stage);
+        self.requeue(id, QueueingStrategy::AfterBackoff);
     }
 }
