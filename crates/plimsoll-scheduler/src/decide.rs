@@ -271,7 +271,7 @@ impl Scheduler {
                 victim: pod,
                 preemptor: preemptor.clone(),
                 message: format!("{scheduler}: preempting to accommodate a higher priority pod"),
-                event: cause.event(note),
+                event: Box::new(cause.event(note)),
                 generation: self.cluster.pods[*victim].generation,
             });
         }
@@ -303,8 +303,21 @@ impl Scheduler {
         cancel
     }
 
-    /// Puts a pod back after a failed attempt and reports it.
+    /// Puts a pod back after a failed attempt and reports it. What no plugin has rejected is an error.
     pub(super) fn failed(&mut self, id: PodId, reason: FailureReason, text: &str, nominated: Option<String>) {
+        let row = self.queue.get(id);
+        let error = row.is_some_and(|r| r.unschedulable_plugins.is_empty() && r.pending_plugins.is_empty());
+        self.unplaced(id, (reason, text), nominated, error);
+    }
+
+    /// The same, where it is known whether the attempt ended with an error or a rejection.
+    pub(super) fn unplaced(
+        &mut self,
+        id: PodId,
+        (reason, text): (FailureReason, &str),
+        nominated: Option<String>,
+        error: bool,
+    ) {
         self.record(id, RecordCause::Failed(reason), text);
         let condition = condition_hash(reason, text);
         let now = self.now;
@@ -313,7 +326,6 @@ impl Scheduler {
         let told = row.condition == condition && nominated.is_none();
         row.condition = condition;
         row.timestamp = now;
-        let error = row.unschedulable_plugins.is_empty() && row.pending_plugins.is_empty();
         if error {
             row.errors += 1;
         } else {

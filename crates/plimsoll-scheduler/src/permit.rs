@@ -180,7 +180,9 @@ impl Scheduler {
                 }
                 let mut fit = Fit { nodes: 1, ..Fit::default() };
                 fit.count(&status, 1, &self.cluster.strings);
-                self.failed(id, FailureReason::Unschedulable, &fit.short(), nominated);
+                // Also without a plugin, as a pod that is deleted while it waits (`bindingCycle` in `schedule_one.go`): no event
+                // helps it.
+                self.unplaced(id, (FailureReason::Unschedulable, &fit.short()), nominated, false);
                 // After the failure, and not for the pod itself: its own leaving helps it nothing.
                 if let Some(change) = change {
                     self.changed_for(&change, |_, other| other != id);

@@ -262,6 +262,23 @@ fn a_waiting_pod_that_goes_or_is_bound_elsewhere_gives_its_room_back() {
     }
 }
 
+/// No plugin has rejected it, so that no event brings it back.
+#[test]
+fn a_waiting_pod_that_is_deleted_is_not_tried_again() {
+    let mut t = Table::default();
+    t.permit.insert((FIRST, "p".into()), waits(60));
+    let mut p = placement(&t);
+    step(&mut p, 0, vec![node("a", 1000), upsert(pod("p", 800))]);
+    let mut leaving = pod("p", 800);
+    leaving.deleting = true;
+    let out = step(&mut p, 1, vec![upsert(leaving)]);
+    let want = "0/1 nodes are available: 1 removed.".to_owned();
+    assert_eq!(message(&out), Some(("Unschedulable", want)));
+    assert_eq!(p.queue_counts().unschedulable, 1);
+    let out = step(&mut p, 30, vec![node("b", 1000)]);
+    assert!(out.is_empty(), "{out:?}");
+}
+
 #[test]
 fn a_waiting_victim_is_taken_back_and_not_deleted() {
     let mut t = Table::default();
