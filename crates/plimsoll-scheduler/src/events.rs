@@ -325,6 +325,9 @@ pub(crate) fn node_actions(old: &NodeInfo, new: &NodeInfo, annotated: bool) -> V
     if old.taints != new.taints || (old.unschedulable && !new.unschedulable) {
         out.push(ActionType::NODE_TAINT);
     }
+    if old.conditions != new.conditions {
+        out.push(ActionType::NODE_CONDITION);
+    }
     if annotated {
         out.push(ActionType::NODE_ANNOTATION);
     }

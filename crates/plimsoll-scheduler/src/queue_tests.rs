@@ -186,6 +186,20 @@ fn events_move_what_they_may_help() {
     }
 }
 
+/// Heartbeats leave the status as it is.
+#[test]
+fn a_condition_of_a_node_that_changes_is_an_event() {
+    let mut p = Scheduler::new(Config::default());
+    let mut info = |status: &str| {
+        let mut n = plain_node("a", 100);
+        n.conditions.insert("Ready".into(), status.into());
+        cluster::NodeInfo::new(&n, &mut p.cluster.strings)
+    };
+    let (unknown, ready) = (info("Unknown"), info("True"));
+    assert_eq!(events::node_actions(&unknown, &ready, false), [events::ActionType::NODE_CONDITION]);
+    assert!(events::node_actions(&ready, &ready, false).is_empty());
+}
+
 #[test]
 fn after_its_backoff_an_event_makes_a_pod_active_at_once() {
     let mut p = Scheduler::new(Config::default());

@@ -29,11 +29,16 @@ pub fn node(bytes: &[u8]) -> std::result::Result<Node, ConvertError> {
         taints,
         allocatable: amount::resources("status.allocatable", status.allocatable)?,
         images: images.into_iter().map(image).collect(),
+        conditions: conditions.iter().map(status_by_type).collect(),
         ready: ready.is_some_and(|c| c.status.as_deref() == Some("True")),
         ready_since: ready.map(since),
         declared_features: status.declared_features.unwrap_or_default(),
         encoded: None,
     })
+}
+
+fn status_by_type(c: &Condition) -> (String, String) {
+    (c.kind.clone().unwrap_or_default(), c.status.clone().unwrap_or_default())
 }
 
 /// When a condition changed; one without a time, or with a time that can't be read, always was as it is.

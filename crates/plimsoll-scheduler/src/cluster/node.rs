@@ -28,6 +28,8 @@ pub struct NodeInfo {
     pub scalars: Box<[(Sym, i64)]>,
     /// Image names with sizes in bytes.
     pub images: Box<[(Sym, i64)]>,
+    /// Statuses of the conditions by type.
+    pub conditions: Labels,
     /// Declared features, sorted.
     pub features: Box<[Sym]>,
 }
@@ -70,14 +72,26 @@ impl NodeInfo {
             ],
             scalars: amounts.scalars,
             images: images.into(),
+            conditions: Labels::new(&node.conditions, strings),
             features: features.into(),
         }
     }
 
     /// Marks what it holds.
     pub fn mark(&self, marks: &mut Marks) {
-        let Self { uid: _, labels, unschedulable: _, taints, alloc: _, scalars, images, features } = self;
+        let Self {
+            uid: _,
+            labels,
+            unschedulable: _,
+            taints,
+            alloc: _,
+            scalars,
+            images,
+            conditions,
+            features,
+        } = self;
         labels.mark(marks);
+        conditions.mark(marks);
         taints.iter().for_each(|t| t.mark(marks));
         scalars.iter().chain(images).for_each(|(name, _)| marks.mark(*name));
         marks.all(features);

@@ -31,6 +31,8 @@ pub struct Node {
     pub allocatable: Resources,
     /// `status.images`.
     pub images: Vec<ImageState>,
+    /// Statuses of the conditions by type.
+    pub conditions: StringMap,
     /// Whether the condition `Ready` is `True`.
     pub ready: bool,
     /// When the condition `Ready` last changed; `None`: there is no such condition.
