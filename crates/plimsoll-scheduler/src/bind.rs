@@ -166,7 +166,8 @@ impl Scheduler {
             }
         }
         self.reservations.end_assumed(id);
-        if self.queue.remove(id).is_some() {
+        if let Some(row) = self.queue.remove(id) {
+            self.counters.bound(row.flushed);
             // The watch has not shown the binding yet; it will be an update of a pod on a node.
             self.pods_came = true;
             self.pod_changed(id, EventResource::AssignedPod, ActionType::ADD, None);

@@ -242,6 +242,7 @@ impl Scheduler {
         if candidate.victims.iter().all(|victim| self.cluster.pods[*victim].deleting) {
             return;
         }
+        self.counters.preempted(candidate.victims.len());
         let preemptor = self.pod_ref(id);
         let shape = self.cluster.shape(id);
         let scheduler = self.cluster.strings.text(shape.spec.scheduler).to_owned();
@@ -324,8 +325,7 @@ impl Scheduler {
         let nominated = nominated.or_else(|| self.owed_nomination(id));
         let Some(row) = self.queue.get_mut(id) else { return };
         let told = row.condition == condition && nominated.is_none();
-        row.condition = condition;
-        row.timestamp = now;
+        (row.condition, row.timestamp, row.flushed) = (condition, now, false);
         if error {
             row.errors += 1;
         } else {

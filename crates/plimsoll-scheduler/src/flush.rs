@@ -9,6 +9,9 @@ impl Scheduler {
         let no_backoff_left = self.queue.flush_backoff(self.now);
         let (late, all) = self.queue.unschedulable_leftover(self.now);
         for id in late {
+            if let Some(row) = self.queue.get_mut(id) {
+                row.flushed = true;
+            }
             self.retry(id);
             self.queue.came(id, MoveCause::UnschedulableTimeout);
         }

@@ -297,7 +297,8 @@ impl Scheduler {
         let confirmed = self.reservations.is_assumed(id);
         self.forget_waiting(id, false);
         self.leave_pre_bind(id);
-        self.queue.remove(id);
+        let row = self.queue.remove(id);
+        self.counters.bound(confirmed && before == Some(node) && row.is_some_and(|row| row.flushed));
         self.forget_extended(id);
         self.cluster.join_group(id);
         // Placed first: a row that only this nomination keeps would go.

@@ -4,8 +4,9 @@
 use super::Scheduler;
 use super::cluster::PodId;
 use super::events::ClusterEvent;
-use super::queue::Stage;
+use super::queue::{MoveCause, Stage};
 use super::requeue::QueueingStrategy;
+use std::collections::BTreeMap;
 
 /// Most events kept for one attempt; when there are more, the pod is simply tried again.
 const MAX_EVENTS: usize = 4096;
@@ -45,6 +46,17 @@ impl InFlightEvents {
 }
 
 impl Scheduler {
+    /// How many events are kept for pods that are in their cycle or wait on Permit, and how many such pods there are
+    /// (`scheduler_inflight_events`), by upstream's label. An event counts for each of the pods.
+    pub fn events_in_flight(&self) -> BTreeMap<String, u64> {
+        let events = self.in_flight_events.values().flat_map(|in_flight| &in_flight.events);
+        let labels = events.map(|event| MoveCause::Event(event.resource, event.actions).label());
+        let popped = self.in_flight_events.keys().map(|_| "PodPopped".to_owned());
+        let mut out = BTreeMap::new();
+        labels.chain(popped).for_each(|label| *out.entry(label).or_insert(0) += 1);
+        out
+    }
+
     /// Keeps an event for the pods that are in their cycle.
     pub(super) fn record_in_flight(&mut self, event: &ClusterEvent) {
         for in_flight in self.in_flight_events.values_mut() {

@@ -319,6 +319,7 @@ pub struct Scheduler {
     /// Actions found while events are handled.
     outbox: Vec<Action>,
     now: Time,
+    counters: metrics::Counters,
     /// What was measured; `None`: nothing is.
     recorder: Option<Rc<metrics::MetricsRecorder>>,
     /// Whether the present attempt is measured.
@@ -375,6 +376,7 @@ impl Scheduler {
             sweeps: sweep::Sweeps::default(),
             outbox: Vec::new(),
             now: Time::default(),
+            counters: metrics::Counters::default(),
             recorder: metrics::MetricsRecorder::of(&config),
             measuring: false,
             config,

@@ -5,8 +5,10 @@
 //! [`Scheduler::measurements`]. One attempt of ten is measured (`pluginMetricsSamplePercent` in `schedule_one.go`), by counting
 //! instead of by chance. The others run code that was compiled without any measuring.
 
+mod counters;
 mod recorder;
 
+pub(crate) use counters::Counters;
 pub(crate) use recorder::MetricsRecorder;
 
 use super::Scheduler;
@@ -297,6 +299,22 @@ impl Scheduler {
     /// How often pods tried to preempt others (`scheduler_preemption_attempts_total`).
     pub fn preemption_attempts(&self) -> u64 {
         self.cluster.preempting.attempts
+    }
+
+    /// How many victims preemptions had, and how many had so many (`scheduler_preemption_victims`).
+    pub fn preemption_victims(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.counters.victims()
+    }
+
+    /// How long pods waited on Permit (`scheduler_permit_wait_duration_seconds`), by upstream's name of the code that ended it.
+    pub fn permit_waits(&self) -> impl Iterator<Item = (&'static str, Durations)> {
+        self.counters.permit_waits()
+    }
+
+    /// How many pods were bound that were tried because they had waited for an event for too long
+    /// (`scheduler_pod_scheduled_after_flush_total`).
+    pub fn pods_scheduled_after_flush(&self) -> u64 {
+        self.counters.after_flush()
     }
 
     /// Begins an attempt: one of ten is measured.

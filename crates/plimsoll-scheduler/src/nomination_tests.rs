@@ -78,6 +78,9 @@ fn nominations_end_when_a_more_important_pod_preempts() {
         assert_eq!(nominations(&out), ["a"], "{out:?}");
         let cleared = out.iter().any(|action| matches!(action, Action::ClearNomination { .. }));
         assert_eq!(cleared, !terminates, "{out:?}");
+        // The second one has chosen a victim that is asked already.
+        let counted = if terminates { vec![] } else { vec![(1, 2)] };
+        assert_eq!(e.preemption_victims().collect::<Vec<_>>(), counted);
     }
 }
 

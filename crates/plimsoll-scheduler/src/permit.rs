@@ -108,7 +108,8 @@ impl Scheduler {
     #[cold]
     fn run_calls(&mut self) {
         let (released, activated) = self.waiting.take();
-        for (id, how) in released {
+        for (id, how, since) in released {
+            self.counters.waited_on_permit(how.code(), self.now.since(since));
             if !self.reservations.is_assumed(id) {
                 continue;
             }
@@ -222,9 +223,10 @@ impl Scheduler {
         }
         let Some(assumed) = self.reservations.end_assumed(id) else { return };
         self.unreserve(id, Some(&assumed));
-        if !self.waiting.forget(id)
-            && let Some(node) = self.cluster.pods[id].node
-        {
+        if let Some(since) = self.waiting.forget(id) {
+            // As one that is rejected (`handleAssumedPodDeletion` in `eventhandlers.go`).
+            self.counters.waited_on_permit(Code::Unschedulable, self.now.since(since));
+        } else if let Some(node) = self.cluster.pods[id].node {
             self.reservations.assume(id, node, assumed, self.now);
         }
     }

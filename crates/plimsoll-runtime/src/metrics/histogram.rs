@@ -21,11 +21,16 @@ impl Histogram {
     }
 
     pub(super) fn observe(&mut self, value: f64) {
+        self.observe_often(value, 1);
+    }
+
+    /// Observes the same value so many times.
+    pub(super) fn observe_often(&mut self, value: f64, times: u64) {
         if let Some((_, n)) = self.bounds.iter().zip(&mut self.counts).find(|(b, _)| value <= **b) {
-            *n += 1;
+            *n += times;
         }
-        self.sum += value;
-        self.count += 1;
+        self.sum += value * times as f64;
+        self.count += times;
     }
 
     pub(super) fn value(&self) -> MetricValue {

@@ -28,7 +28,6 @@ const SLI: &[f64] = &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12
 const EXTENSION_POINT: &[f64] = &[0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128, 0.0256, 0.0512, 0.1024,
     0.2048];
 const ATTEMPTS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
-const VICTIMS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +79,6 @@ pub struct Observer {
     sli: BTreeMap<Box<str>, Histogram>,
     tries: Histogram,
     algorithm: Histogram,
-    victims: Histogram,
     /// Bindings by profile and status: from the end of the step that decided until the engine learns of the answer.
     binds: BTreeMap<(Box<str>, &'static str), Histogram>,
     /// When the present step began.
@@ -99,7 +97,6 @@ impl Observer {
             sli: BTreeMap::new(),
             tries: Histogram::new(ATTEMPTS),
             algorithm: Histogram::new(ATTEMPT),
-            victims: Histogram::new(VICTIMS),
             binds: BTreeMap::new(),
             now: Time::default(),
             cycles: [Histogram::new(DEFAULT), Histogram::new(DEFAULT)],
@@ -184,7 +181,6 @@ impl Observer {
         let ended =
             self.now.plus(plimsoll_state::Duration(i64::try_from(took.as_nanos()).unwrap_or(i64::MAX)));
         let mut decided: Vec<(&str, Outcome)> = Vec::new();
-        let mut victims: BTreeMap<&str, u64> = BTreeMap::new();
         for action in actions {
             let Action::Scheduler(action) = action else { continue };
             match action {
@@ -208,21 +204,16 @@ impl Observer {
                         decided.push((&pod.uid, outcome));
                     }
                 }
-                SchedulerAction::Preempt { preemptor, .. } => {
-                    *victims.entry(&preemptor.uid).or_insert(0) += 1;
-                }
                 SchedulerAction::Record {
                     cause: RecordCause::Scheduled | RecordCause::Preempted | RecordCause::Deleting,
                     ..
                 }
+                | SchedulerAction::Preempt { .. }
                 | SchedulerAction::Extend { .. }
                 | SchedulerAction::Unschedulable { .. }
                 | SchedulerAction::ClearNomination { .. }
                 | SchedulerAction::ReleaseClaims { .. } => {}
             }
-        }
-        for n in victims.into_values() {
-            self.victims.observe(n as f64);
         }
         // A step decides about many pods: each gets its share of the time.
         let share = took.as_secs_f64() / decided.len().max(1) as f64;
@@ -328,7 +319,6 @@ impl Observer {
                 H,
                 sli.collect(),
             ),
-            family("scheduler_preemption_victims", "Pods that had to go for one", H, whole(&self.victims)),
             family(
                 "scheduler_schedule_attempts_total",
                 "Attempts to place pods, by result",

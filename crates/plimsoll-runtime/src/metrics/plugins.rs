@@ -57,7 +57,7 @@ pub fn families(scheduler: &Scheduler, observer: &Observer) -> Vec<MetricFamily>
     ]
 }
 
-fn value(Durations { buckets, sum, count }: Durations) -> MetricValue {
+pub(super) fn value(Durations { buckets, sum, count }: Durations) -> MetricValue {
     MetricValue::Histogram { buckets, sum, count }
 }
 

@@ -3,9 +3,22 @@
 use plimsoll_queueing::{MetricFamily, MetricKind, MetricSample, MetricValue};
 use plimsoll_scheduler::Scheduler;
 
+use super::histogram::Histogram;
+use super::plugins::value;
+
+/// 2^k, 7 of them.
+const VICTIMS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
+
 /// The families, sorted by name.
 pub fn families(scheduler: &Scheduler) -> Vec<MetricFamily> {
     let number = |labels, n: u64| MetricSample::new(labels, MetricValue::Number(n as f64));
+    let in_flight =
+        scheduler.events_in_flight().into_iter().map(|(event, n)| number(vec![("event", event)], n));
+    let waits = scheduler
+        .permit_waits()
+        .map(|(result, waits)| MetricSample::new(vec![("result", result.to_owned())], value(waits)));
+    let mut victims = Histogram::new(VICTIMS);
+    scheduler.preemption_victims().for_each(|(pods, times)| victims.observe_often(pods as f64, times));
     let attempts = number(Vec::new(), scheduler.preemption_attempts());
     let incoming = scheduler
         .incoming_pods()
@@ -16,10 +29,34 @@ pub fn families(scheduler: &Scheduler) -> Vec<MetricFamily> {
         .map(|(plugin, profile, n)| number(vec![("plugin", plugin), ("profile", profile)], n));
     vec![
         MetricFamily {
+            name: "scheduler_inflight_events",
+            help: "Events kept for pods that are being scheduled or wait on Permit, for each of them, and such pods",
+            kind: MetricKind::Gauge,
+            samples: in_flight.collect(),
+        },
+        MetricFamily {
+            name: "scheduler_permit_wait_duration_seconds",
+            help: "Time that pods waited on Permit, by how it ended",
+            kind: MetricKind::Histogram,
+            samples: waits.collect(),
+        },
+        MetricFamily {
+            name: "scheduler_pod_scheduled_after_flush_total",
+            help: "Pods bound that were tried because they had waited for an event for too long",
+            kind: MetricKind::Counter,
+            samples: vec![number(Vec::new(), scheduler.pods_scheduled_after_flush())],
+        },
+        MetricFamily {
             name: "scheduler_preemption_attempts_total",
             help: "Attempts to make room by preemption",
             kind: MetricKind::Counter,
             samples: vec![attempts],
+        },
+        MetricFamily {
+            name: "scheduler_preemption_victims",
+            help: "Pods that had to go for one",
+            kind: MetricKind::Histogram,
+            samples: vec![MetricSample::new(Vec::new(), victims.value())],
         },
         MetricFamily {
             name: "scheduler_queue_incoming_pods_total",
@@ -67,6 +104,8 @@ mod tests {
         let rejected = "scheduler_unschedulable_pods";
         for want in [
             "scheduler_preemption_attempts_total 1\n".to_owned(),
+            "scheduler_preemption_victims_count 0\n".to_owned(),
+            "scheduler_pod_scheduled_after_flush_total 0\n".to_owned(),
             format!("{incoming}{{event=\"UnschedulablePodAdd\",queue=\"active\"}} 1\n"),
             format!("{incoming}{{event=\"UnschedulablePodAdd\",queue=\"unschedulable\"}} 1\n"),
             format!("{incoming}{{event=\"ScheduleAttemptFailure\",queue=\"unschedulable\"}} 1\n"),

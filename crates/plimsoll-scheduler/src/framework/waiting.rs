@@ -1,6 +1,6 @@
 //! Permit: its results, and the pods that wait on it (upstream `framework/runtime/waiting_pods_map.go`).
 
-use super::{PluginId, PluginNames, Status};
+use super::{Code, PluginId, PluginNames, Status};
 use crate::cluster::PodId;
 use plimsoll_state::time::{Duration, Time};
 use smallvec::SmallVec;
@@ -31,6 +31,17 @@ pub enum Released {
     Preempted,
 }
 
+impl Released {
+    /// The code of `WaitOnPermit`.
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::Allowed => Code::Success,
+            Self::Rejected(status) => status.code,
+            Self::Preempted => Code::Error,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Hold {
     plugin: PluginId,
@@ -38,13 +49,21 @@ struct Hold {
     deadline: Time,
 }
 
+/// A pod that waits, and the plugins that it waits for.
+#[derive(Clone, Debug)]
+struct Waiting {
+    since: Time,
+    holds: SmallVec<[Hold; 1]>,
+}
+
 /// The pods that wait on Permit, and deferred Allow, Reject and Activate calls of plugins: they are carried out when the
 /// plugin's call has ended. The first call for a pod counts, later ones are ignored.
 #[derive(Debug, Default)]
 pub struct WaitingPods {
-    rows: BTreeMap<PodId, SmallVec<[Hold; 1]>>,
+    rows: BTreeMap<PodId, Waiting>,
     timers: BTreeSet<(Time, PodId, PluginId)>,
-    released: Vec<(PodId, Released)>,
+    /// With the time since when the pod has waited.
+    released: Vec<(PodId, Released, Time)>,
     activated: Vec<PodId>,
     /// Whether all pods of a group that are in the queue are being scheduled anyway.
     pub in_group_cycle: bool,
@@ -68,20 +87,21 @@ impl WaitingPods {
 
     /// The pods that wait for a plugin, in order of their numbers.
     pub fn held_by(&self, plugin: PluginId) -> Vec<PodId> {
-        let held = self.rows.iter().filter(|(_, holds)| holds.iter().any(|h| h.plugin == plugin));
+        let held = self.rows.iter().filter(|(_, row)| row.holds.iter().any(|h| h.plugin == plugin));
         held.map(|(pod, _)| *pod).collect()
     }
 
     /// A plugin allows the pod.
     pub fn allow(&mut self, pod: PodId, plugin: PluginId) {
-        let Some(holds) = self.rows.get_mut(&pod) else { return };
+        let Some(Waiting { since, holds }) = self.rows.get_mut(&pod) else { return };
+        let since = *since;
         for hold in holds.iter().filter(|h| h.plugin == plugin) {
             self.timers.remove(&(hold.deadline, pod, plugin));
         }
         holds.retain(|h| h.plugin != plugin);
         if holds.is_empty() {
             self.rows.remove(&pod);
-            self.released.push((pod, Released::Allowed));
+            self.released.push((pod, Released::Allowed, since));
         }
     }
 
@@ -102,11 +122,9 @@ impl WaitingPods {
     }
 
     fn release(&mut self, pod: PodId, how: Released) -> bool {
-        let waits = self.forget(pod);
-        if waits {
-            self.released.push((pod, how));
-        }
-        waits
+        let waited = self.forget(pod);
+        self.released.extend(waited.map(|since| (pod, how, since)));
+        waited.is_some()
     }
 
     /// Moves a pod that waits in the queue to its head (`Activate`); PreEnqueue is run as ever.
@@ -122,16 +140,16 @@ impl WaitingPods {
         };
         let holds: SmallVec<[Hold; 1]> = plugins.iter().map(hold).collect();
         self.timers.extend(holds.iter().map(|h| (h.deadline, pod, h.plugin)));
-        self.rows.insert(pod, holds);
+        self.rows.insert(pod, Waiting { since: now, holds });
     }
 
-    /// The pod waits no more, and nothing is to happen to it.
-    pub fn forget(&mut self, pod: PodId) -> bool {
-        let Some(holds) = self.rows.remove(&pod) else { return false };
+    /// The pod waits no more, and nothing is to happen to it. Since when it has waited; `None`: it did not.
+    pub fn forget(&mut self, pod: PodId) -> Option<Time> {
+        let Waiting { since, holds } = self.rows.remove(&pod)?;
         for hold in holds {
             self.timers.remove(&(hold.deadline, pod, hold.plugin));
         }
-        true
+        Some(since)
     }
 
     /// Rejects the pods whose timeout has passed.
@@ -139,7 +157,7 @@ impl WaitingPods {
         while let Some((deadline, pod, plugin)) = self.timers.first().copied()
             && deadline <= now
         {
-            let mut holds = self.rows.get(&pod).into_iter().flatten();
+            let mut holds = self.rows.get(&pod).into_iter().flat_map(|row| &row.holds);
             let waited = holds.find(|h| h.plugin == plugin).map_or(Duration::ZERO, |h| h.timeout);
             let (waited, name) = (waited.go_text(), names.of(plugin));
             self.reject(
@@ -161,7 +179,7 @@ impl WaitingPods {
     /// # Panics
     /// When they differ.
     pub fn check(&self, pod: impl Fn(PodId)) {
-        let holds = self.rows.iter().flat_map(|(p, l)| l.iter().map(|h| (h.deadline, *p, h.plugin)));
+        let holds = self.rows.iter().flat_map(|(p, r)| r.holds.iter().map(|h| (h.deadline, *p, h.plugin)));
         assert_eq!(holds.collect::<BTreeSet<_>>(), self.timers, "timers of waiting pods");
         assert!(self.released.is_empty() && self.activated.is_empty(), "nothing is left undone");
         self.rows.keys().copied().for_each(pod);
@@ -172,8 +190,8 @@ impl WaitingPods {
         !(self.released.is_empty() && self.activated.is_empty())
     }
 
-    /// What is to happen, once.
-    pub fn take(&mut self) -> (Vec<(PodId, Released)>, Vec<PodId>) {
+    /// What is to happen, once: how the waiting of pods ended and since when they waited, and pods to activate.
+    pub fn take(&mut self) -> (Vec<(PodId, Released, Time)>, Vec<PodId>) {
         (std::mem::take(&mut self.released), std::mem::take(&mut self.activated))
     }
 }

@@ -34,7 +34,7 @@ const CODES: [Code; 7] = [
 const EVALUATED: [Point; 4] = [Point::PreFilter, Point::Filter, Point::PreScore, Point::Score];
 
 /// As Prometheus' `ExponentialBuckets`, rounding included.
-const fn exponential<const N: usize>(start: f64, factor: f64) -> [f64; N] {
+pub(super) const fn exponential<const N: usize>(start: f64, factor: f64) -> [f64; N] {
     let mut out = [start; N];
     let mut i = 1;
     while i < N {
@@ -46,7 +46,7 @@ const fn exponential<const N: usize>(start: f64, factor: f64) -> [f64; N] {
 
 /// Observations in buckets.
 #[derive(Clone, Debug)]
-struct Histogram<const N: usize> {
+pub(super) struct Histogram<const N: usize> {
     /// Per bound, not summed up.
     counts: [u64; N],
     nanos: u64,
@@ -54,9 +54,9 @@ struct Histogram<const N: usize> {
 }
 
 impl<const N: usize> Histogram<N> {
-    const NEW: Self = Self { counts: [0; N], nanos: 0, count: 0 };
+    pub const NEW: Self = Self { counts: [0; N], nanos: 0, count: 0 };
 
-    fn observe(&mut self, bounds: &[f64; N], nanos: u64) {
+    pub fn observe(&mut self, bounds: &[f64; N], nanos: u64) {
         let seconds = nanos as f64 / 1e9;
         if let Some((_, n)) = bounds.iter().zip(&mut self.counts).find(|(b, _)| seconds <= **b) {
             *n += 1;
@@ -65,7 +65,7 @@ impl<const N: usize> Histogram<N> {
         self.count += 1;
     }
 
-    fn durations(&self, bounds: &[f64; N]) -> Durations {
+    pub fn durations(&self, bounds: &[f64; N]) -> Durations {
         let mut sum = 0;
         let buckets = bounds.iter().zip(&self.counts).map(|(bound, n)| {
             sum += n;

@@ -337,6 +337,51 @@ fn what_is_reserved_is_written_after_permit() {
 }
 
 #[test]
+fn waits_are_counted_by_their_end() {
+    let names = ["late", "allowed", "gone"];
+    let mut t = Table::default();
+    for name in names {
+        t.permit.insert((FIRST, name.into()), waits(10));
+    }
+    t.others.insert((FIRST, "q".into()), vec![Other::Allow("allowed")]);
+    let mut p = placement(&t);
+    let mut events = vec![node("a", 1000)];
+    events.extend(names.map(|name| upsert(pod(name, 100))));
+    step(&mut p, 0, events);
+    assert_eq!(p.events_in_flight(), BTreeMap::from([("PodPopped".to_owned(), 3)]));
+    step(&mut p, 2, vec![upsert(pod("q", 100))]);
+    step(&mut p, 3, vec![Event::Object(ObjectEvent::PodDelete("uid-gone".into()))]);
+    step(&mut p, 10, vec![]);
+    let waits = p.permit_waits().map(|(code, waits)| (code, waits.count, waits.sum));
+    assert_eq!(waits.collect::<Vec<_>>(), [("Success", 1, 2.0), ("Unschedulable", 2, 13.0)]);
+    assert_eq!(p.events_in_flight(), BTreeMap::new());
+}
+
+#[test]
+fn pods_that_are_bound_after_a_flush_are_counted() {
+    let mut t = Table::default();
+    t.permit.insert((FIRST, "p".into()), waits(10));
+    t.others.insert((FIRST, "q".into()), vec![Other::Allow("p")]);
+    for watch_comes_first in [false, true] {
+        let mut p = placement(&t);
+        step(&mut p, 0, vec![node("a", 1000), upsert(pod("p", 100))]);
+        // Rejected, and no event brings it back.
+        step(&mut p, 10, vec![]);
+        step(&mut p, 341, vec![]);
+        step(&mut p, 342, vec![upsert(pod("q", 100))]);
+        assert_eq!(p.pods_scheduled_after_flush(), 0);
+        if watch_comes_first {
+            let mut bound = pod("p", 100);
+            bound.spec.node_name = "a".into();
+            step(&mut p, 343, vec![upsert(bound)]);
+        }
+        let answers = ["p", "q"].map(|name| Event::Answer(crate::Event::Bound(format!("uid-{name}"))));
+        step(&mut p, 344, answers.into());
+        assert_eq!(p.pods_scheduled_after_flush(), 1);
+    }
+}
+
+#[test]
 fn events_while_waiting_count_when_the_pod_comes_back() {
     let mut t = Table::default();
     t.permit.insert((FIRST, "p".into()), waits(10));

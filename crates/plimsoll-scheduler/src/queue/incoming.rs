@@ -23,7 +23,7 @@ pub(crate) enum MoveCause {
 
 impl MoveCause {
     /// Upstream's label (`ClusterEvent.Label`, and the special ones in `framework/events.go`).
-    fn label(self) -> String {
+    pub fn label(self) -> String {
         let text = match self {
             Self::Event(resource, actions) => return format!("{}{}", resource.name(), actions.name()),
             Self::ScheduleAttemptFailure => "ScheduleAttemptFailure",

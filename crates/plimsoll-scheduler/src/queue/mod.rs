@@ -57,6 +57,8 @@ pub(crate) struct Queued {
     pub pending_plugins: PluginIds,
     /// Backoff expiry in whole seconds, while in a backoff queue.
     expiry: i64,
+    /// Whether it was last moved because it had waited for an event for too long.
+    pub flushed: bool,
     /// Hash of the condition last written.
     pub condition: u64,
     /// Index of the profile.
@@ -189,6 +191,7 @@ impl Queue {
             unschedulable_plugins: PluginIds::default(),
             pending_plugins: PluginIds::default(),
             expiry: 0,
+            flushed: false,
             condition: 0,
             profile,
         };
