@@ -60,7 +60,7 @@ impl Lane {
                 SchedulerAction::Bind { pod, .. }
                 | SchedulerAction::Prepare { pod, .. }
                 | SchedulerAction::Unschedulable { pod, .. }
-                | SchedulerAction::ClearNomination { pod }
+                | SchedulerAction::Nominate { pod, .. }
                 | SchedulerAction::ReleaseClaims { pod, .. },
             ) => Some(Self::Pod(pod.uid.clone())),
             Action::Scheduler(SchedulerAction::Extend { pod, extender, what, .. }) => Some(match what {

@@ -20,8 +20,8 @@ pub enum ActionId {
     Extend(u64),
     /// The condition `PodScheduled` of the pod of this UID.
     Unschedulable(String),
-    /// The end of the nomination of the pod of this UID.
-    ClearNomination(String),
+    /// The nomination of the pod of this UID, or the end of it.
+    Nominate(String),
     /// `ReleaseClaims` for the pod of this UID.
     ReleaseClaims(String),
     /// The deletion of a victim, by its UID and that of its preemptor.
@@ -71,7 +71,7 @@ fn scheduler_id(action: &SchedulerAction) -> Option<ActionId> {
         }
         SchedulerAction::Extend { call, .. } => ActionId::Extend(*call),
         SchedulerAction::Unschedulable { pod, .. } => ActionId::Unschedulable(pod.uid.clone()),
-        SchedulerAction::ClearNomination { pod } => ActionId::ClearNomination(pod.uid.clone()),
+        SchedulerAction::Nominate { pod, .. } => ActionId::Nominate(pod.uid.clone()),
         SchedulerAction::ReleaseClaims { pod, .. } => ActionId::ReleaseClaims(pod.uid.clone()),
         SchedulerAction::Preempt { victim, preemptor, .. } => {
             ActionId::Preempt(victim.uid.clone(), preemptor.uid.clone())

@@ -179,7 +179,7 @@ pub fn placed(action: &SchedulerAction) {
         SchedulerAction::Bind { .. }
         | SchedulerAction::Prepare { .. }
         | SchedulerAction::Extend { .. }
-        | SchedulerAction::ClearNomination { .. }
+        | SchedulerAction::Nominate { .. }
         | SchedulerAction::ReleaseClaims { .. }
         | SchedulerAction::Record { .. } => {}
     }

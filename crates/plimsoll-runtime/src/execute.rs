@@ -390,7 +390,7 @@ fn log_update(
 fn log_answer(action: &Action, answer: &Answer) {
     let what = match action {
         Action::Scheduler(SchedulerAction::Unschedulable { .. }) => "setting the condition PodScheduled",
-        Action::Scheduler(SchedulerAction::ClearNomination { .. }) => "clearing nominatedNodeName",
+        Action::Scheduler(SchedulerAction::Nominate { .. }) => "setting nominatedNodeName",
         Action::Scheduler(SchedulerAction::Preempt { .. }) => "deleting a victim",
         Action::Scheduler(SchedulerAction::ReleaseClaims { .. }) => "releasing claims for devices",
         Action::Queueing(QueueAction::DeactivateWorkload { .. }) => "deactivating a workload",

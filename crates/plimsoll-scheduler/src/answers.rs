@@ -82,7 +82,7 @@ impl Scheduler {
                 let nominates = nominated_node.is_some();
                 self.settle(key, action, failed, nominates);
             }
-            Action::ClearNomination { pod } => {
+            Action::Nominate { pod, node } if node.is_empty() => {
                 let key = (pod.uid.clone(), Kind::Nomination);
                 self.settle(key, action, failed, true);
             }
@@ -91,8 +91,12 @@ impl Scheduler {
                     self.deallocation_failed(&pod.uid);
                 }
             }
-            // These have events of their own, or need no answer.
-            Action::Bind { .. } | Action::Prepare { .. } | Action::Extend { .. } | Action::Record { .. } => {}
+            // These have events of their own, need no answer, or are not critical (`bindingCycle` in `schedule_one.go`).
+            Action::Bind { .. }
+            | Action::Prepare { .. }
+            | Action::Extend { .. }
+            | Action::Nominate { .. }
+            | Action::Record { .. } => {}
         }
     }
 
@@ -159,7 +163,11 @@ impl Scheduler {
     fn still_wanted(&mut self, key: &Key, action: &Action) -> Wanted {
         let Some(id) = self.cluster.pod_by_uid(&key.0) else { return Wanted::Never };
         match action {
-            Action::ClearNomination { .. } if self.cluster.pods[id].nominated.is_none() => {
+            Action::Nominate { node, .. }
+                if node.is_empty()
+                    && self.cluster.pods[id].nominated.is_none()
+                    && self.cluster.pods[id].node.is_none() =>
+            {
                 Wanted::Write(action.clone())
             }
             Action::Unschedulable { pod, reason, message, nominated_node, again, generation } => {
@@ -194,7 +202,7 @@ impl Scheduler {
             Action::Bind { .. }
             | Action::Prepare { .. }
             | Action::Extend { .. }
-            | Action::ClearNomination { .. }
+            | Action::Nominate { .. }
             | Action::ReleaseClaims { .. }
             | Action::Preempt { .. }
             | Action::Record { .. } => Wanted::Never,

@@ -188,7 +188,7 @@ impl Scheduler {
         self.in_flight_events.remove(&id);
         match self.reserve_and_permit(id, node, state) {
             Ok(Permitted::Allowed) => self.pre_bind(id),
-            Ok(Permitted::Waits) => {}
+            Ok(Permitted::Waits) => self.expect_binding(id),
             Err(back) => self.forget_assumed(id, back, false),
         }
     }
@@ -283,7 +283,7 @@ impl Scheduler {
             }
             self.nominate(other, None);
             let pod = self.pod_ref(other);
-            self.outbox.push(Action::ClearNomination { pod });
+            self.outbox.push(Action::Nominate { pod, node: String::new() });
             if self.queue.get(other).is_some_and(|r| r.stage == Stage::Unschedulable) {
                 self.retry(other);
                 // As if it had left the node where it was nominated (`hasNominatedNodeNameChanged` in `eventhandlers.go`).

@@ -162,6 +162,8 @@ impl Scheduler {
                 self.nominate(id, None);
                 self.in_flight_events.remove(&id);
                 self.pre_bind(id);
+            } else if self.waiting.contains(id) {
+                self.expect_binding(id);
             }
         }
         for (id, left) in progress.left {

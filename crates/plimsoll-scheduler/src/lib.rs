@@ -147,7 +147,7 @@ pub enum Event {
         /// Message of the API server.
         message: String,
     },
-    /// What became of [`Action::Preempt`], [`Action::Unschedulable`], [`Action::ClearNomination`] or
+    /// What became of [`Action::Preempt`], [`Action::Unschedulable`], [`Action::Nominate`] or
     /// [`Action::ReleaseClaims`].
     Answered {
         /// The action.
@@ -218,11 +218,13 @@ pub enum Action {
         /// Generation of the pod that could not be scheduled, for `observedGeneration`.
         generation: i64,
     },
-    /// Set `status.nominatedNodeName` to the empty string: a more important pod took the place. Answered by
+    /// Set `status.nominatedNodeName`: a more important pod took the place, or the pod waits before it is bound. Answered by
     /// [`Event::Answered`].
-    ClearNomination {
+    Nominate {
         /// The pod.
         pod: PodRef,
+        /// The node; empty: none.
+        node: String,
     },
     /// Take a pod that is not bound out of `status.reservedFor` of claims; `deallocate`: and take away their devices, where no
     /// other pod uses them. Answered by [`Event::Answered`].

@@ -3,7 +3,7 @@
 use plimsoll_state::ObjectEvent;
 use plimsoll_state::model::{Pod, PodCondition};
 
-use super::tests::{engine, node, pod, step, upsert};
+use super::tests::{engine, node, pod, step, upsert, volume_world};
 use super::*;
 use crate::testing::Event;
 
@@ -76,7 +76,7 @@ fn nominations_end_when_a_more_important_pod_preempts() {
         assert_eq!(nominations(&out), ["a"], "{out:?}");
         let out = step(&mut e, 1, vec![upsert(high())]);
         assert_eq!(nominations(&out), ["a"], "{out:?}");
-        let cleared = out.iter().any(|action| matches!(action, Action::ClearNomination { .. }));
+        let cleared = out.iter().any(|action| matches!(action, Action::Nominate { .. }));
         assert_eq!(cleared, !terminates, "{out:?}");
         // The second one has chosen a victim that is asked already.
         let counted = if terminates { vec![] } else { vec![(1, 2)] };
@@ -98,4 +98,25 @@ fn a_failed_attempt_clears_the_nomination() {
         let out = step(&mut e, 0, vec![node("a", 100), upsert(one)]);
         assert_eq!((victims(&out), nominations(&out)), (vec![], vec![""]), "{out:?}");
     }
+}
+
+/// A pod for which PreBind has work shows its node before it is bound, and no more when PreBind has failed.
+#[test]
+fn a_pod_that_waits_before_it_is_bound_shows_its_node() {
+    let expected = |actions: &[Action]| {
+        let node = |action: &Action| match action {
+            Action::Nominate { node, .. } => Some(node.clone()),
+            _ => None,
+        };
+        actions.iter().filter_map(node).collect::<Vec<_>>()
+    };
+    let mut e = engine();
+    assert_eq!(expected(&step(&mut e, 0, volume_world())), ["a"]);
+    let out = step(&mut e, 1, vec![Event::Answer(crate::Event::Prepared("uid-p".into()))]);
+    assert!(out.is_empty(), "once: {out:?}");
+    let out = step(&mut e, 600, vec![]);
+    assert_eq!(nominations(&out), [""], "{out:?}");
+    // Others are bound soon anyway.
+    let out = step(&mut engine(), 0, vec![node("a", 1000), upsert(pod("p", 100))]);
+    assert_eq!(expected(&out), [""; 0], "{out:?}");
 }

@@ -9,7 +9,7 @@ use super::message::Fit;
 use super::metrics::{Meter, Point, Unmetered};
 use super::queue::{MoveCause, Stage};
 use super::record::FailureReason;
-use super::{PreBindWork, Scheduler};
+use super::{Action, PreBindWork, Scheduler};
 
 /// Outcome of Permit for a pod that is not rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,12 +249,27 @@ impl Scheduler {
         }
     }
 
-    /// Ends the nomination of a pod; `Some("")` when the API still shows one.
+    /// Writes the node of an assumed pod that waits on Permit, or for which PreBind has work, once: others may know that it is
+    /// about to be bound there (KEP-5278, `bindingCycle` in `schedule_one.go`).
+    pub(super) fn expect_binding(&mut self, id: PodId) {
+        let pod = &self.cluster.pods[id];
+        let (Some(node), Some(row)) = (pod.node, self.queue.get_mut(id)) else { return };
+        let node = self.cluster.strings.text(self.cluster.nodes[node].name);
+        if row.expected || pod.extra.as_ref().is_some_and(|e| *e.nominated == *node) {
+            return;
+        }
+        row.expected = true;
+        let (pod, node) = (self.pod_ref(id), node.to_owned());
+        self.outbox.push(Action::Nominate { pod, node });
+    }
+
+    /// Ends the nomination of a pod; `Some("")` when the API still shows one, or is about to.
     pub(super) fn clear_nomination(&mut self, id: PodId) -> Option<String> {
         let had = self.cluster.pods[id].nominated.is_some();
         self.nominate(id, None);
         let shown = self.cluster.pods[id].extra.as_ref().is_some_and(|e| !e.nominated.is_empty());
-        (had || shown).then(String::new)
+        let expected = self.queue.get_mut(id).is_some_and(|row| std::mem::take(&mut row.expected));
+        (had || shown || expected).then(String::new)
     }
 
     /// Rejects the pods whose Permit timeout has passed, and lets plugins look at the others when something has changed.

@@ -123,6 +123,7 @@ impl Scheduler {
         if let Some(assumed) = self.reservations.assumed_mut(id) {
             assumed.reserves(&what.devices);
         }
+        self.expect_binding(id);
         let pod = self.pod_ref(id);
         self.outbox.push(Action::Prepare { pod, node, what });
     }
@@ -187,6 +188,7 @@ impl Scheduler {
                 let (work, writers) = (PreBindWork::default(), SmallVec::new());
                 let new = PreBinding { work, writers, began, stage: stage.clone(), failed: BTreeMap::new() };
                 self.pre_binding.pods.entry(id).or_insert(new).stage = stage;
+                self.expect_binding(id);
             }
             Some((plugin, PreBindResult::Reject(status))) => {
                 let Some((runner, _)) = self.assumed(id) else { return };

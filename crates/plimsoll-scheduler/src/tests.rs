@@ -420,7 +420,9 @@ pub(super) fn volume_world() -> Vec<Event> {
 fn volumes_are_bound_before_the_pod() {
     let mut e = engine();
     let out = step(&mut e, 0, volume_world());
-    let [Action::Prepare { node, what, .. }] = out.as_slice() else { panic!("{out:?}") };
+    let [Action::Nominate { .. }, Action::Prepare { node, what, .. }] = out.as_slice() else {
+        panic!("{out:?}")
+    };
     assert_eq!(node, "a");
     assert_eq!(what.bindings, [(("ns".to_owned(), "data".to_owned()), "pv".to_owned())]);
     assert!(step(&mut e, 1, vec![Event::Answer(crate::Event::Prepared("uid-p".into()))]).is_empty());

@@ -34,7 +34,7 @@ fn action(kind: u8, object: u8, number: u64) -> Action {
             again: false,
             generation: 1,
         }),
-        4 => place(SchedulerAction::ClearNomination { pod: pod() }),
+        4 => place(SchedulerAction::Nominate { pod: pod(), node: String::new() }),
         5 => {
             let preemptor = PodRef { uid: format!("p{number}"), ..pod() };
             let (message, generation) = (String::new(), 1);

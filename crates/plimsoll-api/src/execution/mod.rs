@@ -100,7 +100,7 @@ pub fn begin(action: Action, seen: Option<Arc<Value>>, now: Time) -> Result<Step
         }
         Action::Scheduler(
             action @ (SchedulerAction::Unschedulable { .. }
-            | SchedulerAction::ClearNomination { .. }
+            | SchedulerAction::Nominate { .. }
             | SchedulerAction::Preempt { .. }),
         ) => Ok(pods::begin(action, now)),
         Action::Queueing(QueueAction::UpdateWorkload(update)) => Ok(workloads::update(*update, seen)),
@@ -136,7 +136,7 @@ pub fn refuse(action: &Action, why: &str) -> Vec<Event> {
         Action::Scheduler(
             SchedulerAction::Unschedulable { .. }
             | SchedulerAction::Preempt { .. }
-            | SchedulerAction::ClearNomination { .. }
+            | SchedulerAction::Nominate { .. }
             | SchedulerAction::ReleaseClaims { .. },
         )
         | Action::Queueing(

@@ -1,4 +1,4 @@
-//! Actions on pods: Bind, Unschedulable, ClearNomination, Preempt, FailPod.
+//! Actions on pods: Bind, Unschedulable, Nominate, Preempt, FailPod.
 
 use plimsoll_engine::{Action, Event};
 use plimsoll_queueing::Action as QueueAction;
@@ -101,8 +101,9 @@ pub(super) fn begin(action: SchedulerAction, now: Time) -> Step {
             let pod = pod.clone();
             retry(request, move |response| end(action, &pod, response, Outcome::default()))
         }
-        SchedulerAction::ClearNomination { pod } => {
-            let request = patch_status(pod, PatchKind::Merge, &json!({"nominatedNodeName": null}));
+        SchedulerAction::Nominate { pod, node } => {
+            let node = if node.is_empty() { Value::Null } else { json!(node) };
+            let request = patch_status(pod, PatchKind::Merge, &json!({"nominatedNodeName": node}));
             let pod = pod.clone();
             retry(request, move |response| end(action, &pod, response, Outcome::default()))
         }

@@ -139,7 +139,7 @@ fn transient_failures_are_retried_with_growing_pauses() {
     let busy = |retry_after| {
         Err(Error::Status { code: 429, reason: String::new(), message: "busy".into(), retry_after })
     };
-    let action = || Action::Scheduler(SchedulerAction::ClearNomination { pod: pod() });
+    let action = || Action::Scheduler(SchedulerAction::Nominate { pod: pod(), node: String::new() });
     let answer = |outcome: Outcome| match outcome.answers.as_slice() {
         [Event::Scheduler(SchedulerEvent::Answered { answer, .. })] => answer.clone(),
         other => panic!("{other:?}"),
@@ -202,7 +202,7 @@ fn a_write_is_superseded_only_when_its_object_is_gone() {
         // How many responses come before the one that decides.
         (preempt, "pods", 1),
         (why, "pods", 0),
-        (Action::Scheduler(SchedulerAction::ClearNomination { pod: pod() }), "pods", 0),
+        (Action::Scheduler(SchedulerAction::Nominate { pod: pod(), node: String::new() }), "pods", 0),
         (Action::Queueing(QueueAction::FailPod { namespace, name, uid }), "pods", 1),
         (Action::Queueing(QueueAction::DeactivateWorkload { key, uid: "u".into() }), "workloads", 0),
     ];
@@ -723,7 +723,7 @@ fn every_refused_action_that_waits_for_an_answer_gets_one() {
     let update = Action::Queueing(QueueAction::UpdateWorkload(Box::new(update())));
     assert_eq!(refuse(&update, "no").len(), 2);
     assert_eq!(refuse(&bind(), "no").len(), 1);
-    let clear = Action::Scheduler(SchedulerAction::ClearNomination { pod: pod() });
+    let clear = Action::Scheduler(SchedulerAction::Nominate { pod: pod(), node: String::new() });
     assert_eq!(refuse(&clear, "no").len(), 1);
     let event = plimsoll_scheduler::PodEvent {
         warning: false,

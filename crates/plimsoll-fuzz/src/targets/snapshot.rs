@@ -111,7 +111,7 @@ pub fn answer(action: &Action, good: bool) -> Option<Event> {
         Action::Scheduler(
             action @ (plimsoll_scheduler::Action::Preempt { .. }
             | plimsoll_scheduler::Action::Unschedulable { .. }
-            | plimsoll_scheduler::Action::ClearNomination { .. }
+            | plimsoll_scheduler::Action::Nominate { .. }
             | plimsoll_scheduler::Action::ReleaseClaims { .. }),
         ) if !good => {
             let (action, answer) = (Box::new(action.clone()), Answer::Failed(message));

@@ -211,7 +211,7 @@ impl Observer {
                 | SchedulerAction::Preempt { .. }
                 | SchedulerAction::Extend { .. }
                 | SchedulerAction::Unschedulable { .. }
-                | SchedulerAction::ClearNomination { .. }
+                | SchedulerAction::Nominate { .. }
                 | SchedulerAction::ReleaseClaims { .. } => {}
             }
         }

@@ -59,6 +59,8 @@ pub(crate) struct Queued {
     expiry: i64,
     /// Whether it was last moved because it had waited for an event for too long.
     pub flushed: bool,
+    /// Whether `status.nominatedNodeName` was written because it waits before it is bound.
+    pub expected: bool,
     /// Hash of the condition last written.
     pub condition: u64,
     /// Index of the profile.
@@ -192,6 +194,7 @@ impl Queue {
             pending_plugins: PluginIds::default(),
             expiry: 0,
             flushed: false,
+            expected: false,
             condition: 0,
             profile,
         };
