@@ -223,10 +223,9 @@ impl Scheduler {
             return;
         }
         if self.cluster.pods[id].node.is_some() {
+            // Other updates of an assumed pod are no events, as upstream (`updatePodInSchedulingQueue` in `eventhandlers.go`).
             if leaves {
                 self.end_waits_of_leaving(id);
-            } else if self.in_flight_events.contains_key(&id) {
-                self.own_update(id, old, was_gated && pod.spec.scheduling_gates.is_empty());
             }
             return;
         }
