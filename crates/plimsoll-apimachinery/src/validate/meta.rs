@@ -261,8 +261,11 @@ fn standard_finalizers(object: &Obj, errors: &mut Errors) {
     }
 }
 
+/// Finalizers that need no domain.
+pub(super) const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+
 fn standard_finalizer(finalizer: &str, path: &Path<'_>, errors: &mut Errors) {
-    if !finalizer.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer) {
+    if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
         let detail = "name is neither a standard finalizer name nor is it fully qualified";
         errors.invalid(path, finalizer, detail);
     }

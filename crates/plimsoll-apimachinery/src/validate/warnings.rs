@@ -1,8 +1,11 @@
 //! Warnings about objects that are accepted (upstream: the strategies' `WarningsOnCreate`).
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
-use super::{checks, deprecated, endpoints, network_policy, networking, objects, path, pod, resource};
+use super::{checks, deprecated, endpoints, meta, network_policy, networking, objects, path, pod, resource};
+use crate::go::go_quote;
 use crate::kinds::Kind;
 use crate::obj::{Obj, as_obj, has, int, list, object, text};
 
@@ -24,6 +27,7 @@ pub fn warnings(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<String> {
     let Some(new) = new.as_object() else { return Vec::new() };
     let mut found = Vec::new();
     if kind.custom.is_some() {
+        finalizers(old.and_then(Value::as_object), new, &mut found);
         return found;
     }
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
@@ -76,6 +80,27 @@ pub fn warnings(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<String> {
         _ => {}
     }
     found
+}
+
+/// Finalizers that a custom resource gets (`generateWarningsFromObj`).
+fn finalizers(old: Option<&Obj>, new: &Obj, found: &mut Vec<String>) {
+    let of = |o: &Obj| {
+        let all = list(object(o, "metadata"), "finalizers").iter().filter_map(Value::as_str);
+        all.map(str::to_owned).collect::<BTreeSet<String>>()
+    };
+    let before = old.map(of).unwrap_or_default();
+    for finalizer in of(new).difference(&before) {
+        let shown = go_quote(finalizer);
+        let faults = checks::qualified_name(finalizer);
+        found.extend(faults.iter().map(|fault| format!("metadata.finalizers: {shown}: {fault}")));
+        if finalizer.contains('/') || meta::STANDARD_FINALIZERS.contains(&finalizer.as_str()) {
+            continue;
+        }
+        let more = if finalizer.contains('.') { " including a path (/)" } else { "" };
+        found.push(format!(
+            "metadata.finalizers: {shown}: prefer a domain-qualified finalizer name{more} to avoid accidental conflicts with other finalizer writers"
+        ));
+    }
 }
 
 /// Warnings about a workload apart from its template.

@@ -1,6 +1,7 @@
 //! Warnings, and values in messages.
 
 use super::*;
+use crate::kinds::CustomKind;
 
 #[test]
 fn advice() {
@@ -82,6 +83,19 @@ fn advice() {
     for (group, plural, body, want) in rows {
         assert_eq!(warnings(&kind(group, plural), None, &body), want, "{plural}");
     }
+}
+
+/// A custom resource may have any finalizer, and is warned of those that it gets.
+#[test]
+fn finalizers_without_a_domain() {
+    let kind = Kind { custom: Some(CustomKind::default().into()), ..Kind::default() };
+    let of = |finalizers: &[&str]| json!({"metadata": {"finalizers": finalizers}});
+    let rest = "to avoid accidental conflicts with other finalizer writers";
+    let b = format!("metadata.finalizers: \"b.c\": prefer a domain-qualified finalizer name including a path (/) {rest}");
+    let new = of(&["b.c", "a", "a", "orphan", "x.y/z"]);
+    assert_eq!(warnings(&kind, Some(&of(&["a"])), &new), [b.clone()]);
+    let a = format!("metadata.finalizers: \"a\": prefer a domain-qualified finalizer name {rest}");
+    assert_eq!(warnings(&kind, None, &new), [a, b]);
 }
 
 /// A write of a status has warnings about that only.
