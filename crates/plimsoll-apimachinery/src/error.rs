@@ -87,6 +87,16 @@ impl ApiError {
         Self::named(409, "AlreadyExists", group, resource, name, "already exists")
     }
 
+    /// 409 `AlreadyExists` for an object that asks for a generated name (`NewGenerateNameConflict`).
+    pub fn generated_name_exists(group: &str, resource: &str, name: &str) -> Self {
+        let what = "already exists, the server was not able to generate a unique name for the object";
+        let mut e = Self::named(409, "AlreadyExists", group, resource, name, what);
+        if let Some(details) = &mut e.details {
+            details.retry_after_seconds = 1;
+        }
+        e
+    }
+
     /// 409 `Conflict`: `Operation cannot be fulfilled on pods "x": …`.
     pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let mut e = Self::named(409, "Conflict", group, resource, name, "");

@@ -104,9 +104,10 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
     let charge = admission::validate(w, Some(&object), None, admission::Operation::Create).await?;
     machine::finish(&w.kind, &mut object);
     let key = w.key(&name);
+    let prefixed = !meta::text(&object, "generateName").is_empty();
     if w.dry_run {
         if let Some(current) = w.server.store().get(&key) {
-            return Err(exists(w, &current.json, &name));
+            return Err(exists(w, &current.json, &name, prefixed));
         }
         return Ok(Updated::dry(object, true));
     }
@@ -125,7 +126,7 @@ async fn attempt_create(w: &mut Write, mut object: Value) -> Result<Updated, Api
             w.server.written(&w.kind, &record).await;
             Ok(Updated::stored(w, stored, record, true))
         }
-        Err(StoreError::AlreadyExists { current }) => Err(exists(w, &current.json, &name)),
+        Err(StoreError::AlreadyExists { current }) => Err(exists(w, &current.json, &name, prefixed)),
         Err(e) => Err(w.store_error(&e, &name)),
     }
 }
@@ -142,9 +143,11 @@ fn sign(w: &Write, request: &mut Value) {
     }
 }
 
-/// 409; says so when the object that is in the way is being deleted.
-fn exists(w: &Write, current: &[u8], name: &str) -> ApiError {
-    let mut e = ApiError::already_exists(&w.kind.gvk.group, &w.kind.plural, name);
+/// 409; says so when the object that is in the way is being deleted. `prefixed`: the new one has a `generateName`, which
+/// counts even beside a name of the client's (`CheckGeneratedNameError`).
+fn exists(w: &Write, current: &[u8], name: &str, prefixed: bool) -> ApiError {
+    let error = if prefixed { ApiError::generated_name_exists } else { ApiError::already_exists };
+    let mut e = error(&w.kind.gvk.group, &w.kind.plural, name);
     let current: Value = serde_json::from_slice(current).unwrap_or_default();
     if !meta::text(&current, "deletionTimestamp").is_empty() {
         e.message = format!("object is being deleted: {}", e.message);

@@ -44,6 +44,28 @@ async fn deprecated_kinds_are_warned_of() {
     }
 }
 
+/// Whoever asks for a generated name may try again, with a name of their own, too.
+#[tokio::test]
+async fn a_name_that_exists_beside_a_prefix() {
+    let api = Api::new(ServerConfig::default()).await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let of = |prefix: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "generateName": prefix}});
+    assert_eq!(ask(&api, "POST", path, "application/json", &of("a-")).await.status(), 201);
+    let plain = "configmaps \"a\" already exists";
+    let generated = format!("{plain}, the server was not able to generate a unique name for the object");
+    for (query, prefix, message, retry) in [
+        ("", "", plain, None),
+        ("", "a-", generated.as_str(), Some("1")),
+        ("?dryRun=All", "a-", generated.as_str(), Some("1")),
+    ] {
+        let response = ask(&api, "POST", &format!("{path}{query}"), "application/json", &of(prefix)).await;
+        assert_eq!(response.status(), 409, "{prefix}");
+        let after = response.headers().get(header::RETRY_AFTER).map(|h| h.to_str().unwrap().to_owned());
+        assert_eq!(after.as_deref(), retry, "{prefix}");
+        assert_eq!(object(response).await["message"], message, "{prefix}");
+    }
+}
+
 #[tokio::test]
 async fn discovery_is_json_whatever_is_asked_for() {
     let api = Api::new(ServerConfig::default()).await;
