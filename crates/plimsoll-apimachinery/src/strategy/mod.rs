@@ -29,7 +29,7 @@ pub fn prepare_create(kind: &Kind, object: &mut Value, now: Timestamp) {
     if kind.custom.as_ref().is_some_and(|c| c.status) || (kind.custom.is_none() && drops_status(kind)) {
         clear_status(kind, o);
     }
-    if kind.custom.is_some() || generation_of(kind) != Counted::No {
+    if kind.custom.is_some() || !matches!(generation_of(kind), Counted::No | Counted::LateSpec) {
         with_child(o, "metadata", |meta| meta.insert("generation".to_owned(), json!(1)));
     }
     if kind.custom.is_some() {
@@ -159,6 +159,8 @@ fn clear_status(kind: &Kind, o: &mut Obj) {
 enum Counted {
     /// Nothing: it is the client's, or not set at all.
     No,
+    /// Changes of `spec`, but a new object has none.
+    LateSpec,
     /// It is 1 and stays.
     Fixed,
     /// Changes of these top-level fields.
@@ -168,7 +170,7 @@ enum Counted {
 }
 
 fn generation_of(kind: &Kind) -> Counted {
-    use Counted::{Fields, Fixed, No, SpecAndAnnotations};
+    use Counted::{Fields, Fixed, LateSpec, No, SpecAndAnnotations};
     const SPEC: Counted = Fields(&["spec"]);
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("apps", "Deployment") => SpecAndAnnotations,
@@ -182,6 +184,7 @@ fn generation_of(kind: &Kind) -> Counted {
         | ("apiextensions.k8s.io", "CustomResourceDefinition") => SPEC,
         ("", "PodTemplate") => Fields(&["template"]),
         ("scheduling.k8s.io", "PriorityClass") => Fixed,
+        ("storage.k8s.io", "CSIDriver") => LateSpec,
         (
             "admissionregistration.k8s.io",
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
@@ -209,6 +212,7 @@ fn bump(kind: &Kind, old: &Obj, new: &mut Obj) {
     } else {
         match generation_of(kind) {
             Counted::No | Counted::Fixed => false,
+            Counted::LateSpec => changed(&["spec"]),
             Counted::Fields(keys) => changed(keys) || (counts_labels(kind) && labels(old) != labels(new)),
             Counted::SpecAndAnnotations => {
                 let annotations = |o: &Obj| object(object(o, "metadata"), "annotations").clone();

@@ -83,6 +83,23 @@ fn changed_objects() {
     }
 }
 
+/// A driver has no generation until its spec changes (`csiDriverStrategy`).
+#[test]
+fn the_generation_of_a_driver() {
+    let kind = kind(STORAGE, "csidrivers");
+    let now = "2026-11-20T10:00:00Z".parse().unwrap();
+    let mut old = object(&kind, &json!({"spec": {"podInfoOnMount": false}}));
+    prepare_create(&kind, &mut old, now);
+    assert_eq!(old["metadata"]["generation"], json!(null));
+    for (mount, want) in [(false, json!(null)), (true, json!(1)), (false, json!(2))] {
+        let mut new = object(&kind, &json!({"spec": {"podInfoOnMount": mount}}));
+        new["metadata"]["generation"] = old["metadata"]["generation"].clone();
+        prepare_update(&kind, "", &old, &mut new, now);
+        assert_eq!(new["metadata"]["generation"], want, "{mount}");
+        old = new;
+    }
+}
+
 /// A write to `finalize` changes all but the status (`namespaceFinalizeStrategy`).
 #[test]
 fn a_namespace_is_finalized_with_its_metadata() {
