@@ -57,7 +57,7 @@ pub(super) fn priority_class(class: &Obj, errors: &mut Errors) {
         errors.forbidden(&Path::new("value"), &detail);
     }
     if let Some(policy) = class.get("preemptionPolicy").and_then(Value::as_str) {
-        errors.one_of(&Path::new("preemptionPolicy"), policy, &["PreemptLowerPriority", "Never"]);
+        errors.choice(&Path::new("preemptionPolicy"), policy, &["PreemptLowerPriority", "Never"]);
     }
 }
 

@@ -55,8 +55,14 @@ fn volume(source: &str, fields: &Value) -> Value {
 fn new_objects() {
     let scope = |body: &Value| json!({"spec": {"hard": {"pods": "1", "requests.storage": "1"}, "scopeSelector": {"matchExpressions": [body]}}});
     // group, resource, body, what is wrong
-    let rows: [(&str, &str, Value, &[&str]); 19] = [
+    let rows: [(&str, &str, Value, &[&str]); 20] = [
         ("node.k8s.io", "runtimeclasses", json!({"handler": "x", "metadata": {"finalizers": ["x"]}}), &[]),
+        (
+            "scheduling.k8s.io",
+            "priorityclasses",
+            json!({"preemptionPolicy": ""}),
+            &["preemptionPolicy: Required value"],
+        ),
         (
             "rbac.authorization.k8s.io",
             "clusterroles",
