@@ -330,6 +330,23 @@ fn managers_of_requests() {
     assert_eq!(manager_name("", &"é".repeat(100)).len(), MAX_MANAGER);
 }
 
+/// Raw JSON of a built-in kind has one owner, and is applied as a whole.
+#[test]
+fn raw_json_is_not_merged() {
+    let of = |data: Value| {
+        let meta = json!({"name": "x"});
+        json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": meta, "data": data})
+    };
+    let (first, second) = (of(json!({"a": 1, "b": {"c": 1}})), of(json!({"d": 1})));
+    let kind = kind_of(&first).unwrap();
+    let live = apply(&kind, "", None, &first, "m", false, "2026-01-01T00:00:00Z").unwrap();
+    assert_eq!(managed_of(&live)[0]["fieldsV1"], json!({"f:data": {}}));
+    let refused = apply(&kind, "", Some(&live), &second, "n", false, "2026-01-01T00:00:01Z").unwrap_err();
+    assert_eq!(refused.message, "Apply failed with 1 conflict: conflict with \"m\": .data");
+    let forced = apply(&kind, "", Some(&live), &second, "n", true, "2026-01-01T00:00:01Z").unwrap();
+    assert_eq!(forced["data"], json!({"d": 1}));
+}
+
 /// Writers do not own what an endpoint resets.
 #[test]
 fn endpoints_reset_fields() {

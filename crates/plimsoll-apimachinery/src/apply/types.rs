@@ -113,7 +113,8 @@ impl<'a> Type<'a> {
         let map = || {
             let open = open || schema.preserve_unknown;
             Shape::Map(MapType {
-                atomic: schema.map_type == "atomic",
+                // Upstream sees a Go type without fields.
+                atomic: schema.map_type == "atomic" || schema.leaf == Leaf::Raw,
                 schema: Some((schemas, schema)),
                 open,
                 root,
