@@ -34,24 +34,59 @@ pub(super) fn container(c: &mut Obj) {
     }
 }
 
-/// `Always` for images that can change under their name: tag `latest`, or neither tag nor digest.
+/// `Always` for images that can change under their name: tag `latest`, or neither tag nor digest. What is no reference has
+/// no tag (`ParseImageName`).
 pub(super) fn pull_policy(image: &str) -> &'static str {
-    let (name, digest) = image.split_once('@').map_or((image, false), |(name, _)| (name, true));
-    let last = name.rsplit('/').next().unwrap_or_default();
-    let latest = match last.rsplit_once(':') {
-        Some((_, tag)) => tag == "latest",
-        None => !digest,
-    };
-    if latest && is_reference(name) { "Always" } else { "IfNotPresent" }
+    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
+    let tagged = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/'));
+    let (name, tag) = tagged.map_or((name, None), |(name, tag)| (name, Some(tag)));
+    let latest = tag.map_or(digest.is_none(), |tag| tag == "latest");
+    if latest && is_repository(name) && digest.is_none_or(is_digest) { "Always" } else { "IfNotPresent" }
 }
 
-/// Whether a name can be read as an image reference; upstream gives unreadable ones `IfNotPresent`.
-fn is_reference(name: &str) -> bool {
-    let last = name.rsplit('/').next().unwrap_or_default();
-    let path = last.split(':').next().unwrap_or_default();
-    !path.is_empty()
-        && path.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b))
-        && path.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
+/// Whether a text is the name of a repository, with or without its registry (distribution's `ParseNormalizedNamed`).
+fn is_repository(name: &str) -> bool {
+    let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    let identifier = name.len() == 64 && name.bytes().all(hex);
+    let is_registry = |first: &str| {
+        first == "localhost" || first.contains(['.', ':']) || first.contains(|c: char| c.is_ascii_uppercase())
+    };
+    match name.split_once('/').filter(|&(first, _)| is_registry(first)) {
+        Some((registry, path)) => is_host(registry) && path.split('/').all(is_component),
+        None => !identifier && name.split('/').all(is_component),
+    }
+}
+
+/// Letters and digits, with `.`, `_`, `__` or dashes between them.
+fn is_component(text: &str) -> bool {
+    let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let separator = |s: &str| matches!(s, "." | "_" | "__") || s.bytes().all(|b| b == b'-');
+    text.starts_with(edge) && text.ends_with(edge) && text.split(edge).all(separator)
+}
+
+/// A host name or an IPv6 address in brackets, and possibly a port.
+fn is_host(text: &str) -> bool {
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    let host = text.rsplit_once(':').filter(|&(_, port)| is_port(port)).map_or(text, |(host, _)| host);
+    if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return !address.is_empty() && address.bytes().all(|b| b.is_ascii_hexdigit() || b == b':');
+    }
+    let edge = |c: char| c.is_ascii_alphanumeric();
+    host.split('.').all(|label| {
+        label.starts_with(edge) && label.ends_with(edge) && label.chars().all(|c| edge(c) || c == '-')
+    })
+}
+
+/// A digest of one of the known algorithms.
+fn is_digest(text: &str) -> bool {
+    let Some((algorithm, value)) = text.split_once(':') else { return false };
+    let digits = match algorithm {
+        "sha256" => 64,
+        "sha384" => 96,
+        "sha512" => 128,
+        _ => return false,
+    };
+    value.len() == digits && value.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 fn probe(p: &mut Obj) {
@@ -87,9 +122,20 @@ mod tests {
             ("registry.example.dev:5000/app", "Always"),
             ("registry.example.dev:5000/app:1", "IfNotPresent"),
             ("app@sha256:0123", "IfNotPresent"),
-            ("app:latest@sha256:0123", "Always"),
+            ("app:latest@sha256:0123", "IfNotPresent"),
+            (format!("app:latest@sha256:{}", "0".repeat(64)).as_str(), "Always"),
+            (format!("app@sha256:{}", "0".repeat(64)).as_str(), "IfNotPresent"),
+            ("Host/app", "Always"),
+            ("[::1]:5000/app", "Always"),
+            ("a__b/c", "Always"),
             ("", "IfNotPresent"),
             ("UPPER", "IfNotPresent"),
+            ("app-", "IfNotPresent"),
+            ("a.-b", "IfNotPresent"),
+            ("a//b", "IfNotPresent"),
+            ("../app", "IfNotPresent"),
+            ("x.y:z/app", "IfNotPresent"),
+            ("a".repeat(64).as_str(), "IfNotPresent"),
         ] {
             assert_eq!(pull_policy(image), want, "{image}");
         }
