@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::node::{Additional, Node};
 
 /// Drops nulls where neither null nor a default is allowed for (`PruneNonNullableNullsWithoutDefaults`), then
-/// fills in defaults, also for nulls that aren't allowed.
+/// fills in defaults.
 pub fn default(value: &mut Value, node: &Node) {
     drop_nulls(value, node);
     fill(value, node);
@@ -34,7 +34,8 @@ fn drop_nulls(value: &mut Value, node: &Node) {
     }
 }
 
-fn fill(value: &mut Value, node: &Node) {
+/// Fills in defaults, also for nulls that aren't allowed.
+pub fn fill(value: &mut Value, node: &Node) {
     match value {
         Value::Object(map) => {
             for (name, property) in &node.properties {

@@ -53,6 +53,14 @@ pub fn default_object(kind: &Kind, object: &mut Value) {
     }
 }
 
+/// Fills in the defaults of an object that was applied. It was not decoded, so nulls the schema doesn't allow stay, and are
+/// refused.
+pub fn default_applied(kind: &Kind, object: &mut Value) {
+    if let Some(node) = checks(kind) {
+        default::fill(object, node);
+    }
+}
+
 /// Validates `kind` and `apiVersion` of a custom resource; with errors here, callers skip most other checks
 /// (`customResourceValidator.ValidateTypeMeta`). Built-in kinds have no errors.
 pub fn validate_type(kind: &Kind, object: &Value) -> Vec<FieldError> {

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use plimsoll_apimachinery::decode::{self as codec, FieldValidation};
-use plimsoll_apimachinery::{ApiError, Kind, apply as owners, go};
+use plimsoll_apimachinery::{ApiError, Kind, apply as owners, crd, go};
 use serde_json::{Value, json};
 
 use super::default;
@@ -88,6 +88,10 @@ pub fn apply<'a>(
     let merged = served.apply(subresource, old, intent, manager, force, &now)?;
     let conformed = codec::conform(kind, merged).map_err(|why| ApiError::new(500, "", why))?;
     let mut object = conformed.object;
-    default(kind, &mut object);
+    if kind.custom.is_some() {
+        crd::default_applied(kind, &mut object);
+    } else {
+        default(kind, &mut object);
+    }
     Ok(object)
 }

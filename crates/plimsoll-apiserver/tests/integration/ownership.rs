@@ -269,6 +269,23 @@ async fn custom_resources_are_refused_in_upstreams_words() {
     }
 }
 
+/// What is decoded loses nulls, what is applied is refused with them, except where they are defaults.
+#[tokio::test]
+async fn nulls_that_are_applied() {
+    let api = with_things().await;
+    let nulls = thing(&json!({"list": null, "counts": null}));
+    let (code, object) = api.send("POST", &format!("{THINGS}?dryRun=All"), Some(&nulls)).await;
+    assert_eq!((code, object["spec"].get("list")), (201, None), "{object}");
+    let path = format!("{THINGS}/t?fieldManager=m");
+    let kind = "application/apply-patch+yaml";
+    let (code, status) = api.send_text("PATCH", &path, kind, nulls.to_string()).await;
+    let want = "spec.list: Invalid value: \"null\": spec.list in body must be of type array: \"null\"";
+    assert!(code == 422 && status["message"].as_str().is_some_and(|m| m.contains(want)), "{status}");
+    let body = thing(&json!({"counts": null})).to_string();
+    let (code, object) = api.send_text("PATCH", &path, kind, body).await;
+    assert_eq!((code, &object["spec"]["counts"]), (201, &json!({"k": ["a", "b"]})), "{object}");
+}
+
 /// A Scale may be written while there is no number yet; the object is what is checked.
 #[tokio::test]
 async fn scales_of_custom_resources_without_a_number() {
