@@ -44,6 +44,33 @@ async fn deprecated_kinds_are_warned_of() {
     }
 }
 
+/// Ports and addresses are allocated before it shows that a Service is there already.
+#[tokio::test]
+async fn what_a_service_of_the_same_name_has_is_taken() {
+    let api = Api::new(ServerConfig::default()).await;
+    let path = "/api/v1/namespaces/default/services";
+    let of = |name: &str, spec: &Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec});
+    let port = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 31000}]});
+    let address = json!({"clusterIP": "10.0.0.9", "ports": [{"port": 80}]});
+    let plain = json!({"ports": [{"port": 80}]});
+    for (name, spec, message) in [
+        ("a", &port, "Service \"a\" is invalid: spec.ports[0].nodePort: Invalid value: 31000: provided port is already allocated"),
+        ("b", &address, "Service \"b\" is invalid: spec.clusterIPs: Invalid value: [\"10.0.0.9\"]: failed to allocate IP 10.0.0.9: provided IP is already allocated"),
+        ("c", &plain, "services \"c\" already exists"),
+    ] {
+        let body = of(name, spec);
+        let made = ask(&api, "POST", path, "application/json", &body).await;
+        assert_eq!(made.status(), 201, "{name}");
+        let mut again = object(made).await;
+        let refused = ask(&api, "POST", path, "application/json", &body).await;
+        assert_eq!(object(refused).await["message"], message, "{name}");
+        // Its own are not in the way of a new version.
+        again["metadata"]["labels"] = json!({"a": "b"});
+        let put = ask(&api, "PUT", &format!("{path}/{name}"), "application/json", &again).await;
+        assert_eq!(put.status(), 200, "{name}");
+    }
+}
+
 /// Whoever asks for a generated name may try again, with a name of their own, too.
 #[tokio::test]
 async fn a_name_that_exists_beside_a_prefix() {

@@ -48,12 +48,12 @@ struct Free {
 }
 
 impl Free {
-    fn new(w: &Write, own: Option<&Value>) -> Self {
+    fn new(w: &Write) -> Self {
         let all = services(w);
         let of = |s: &Value| -> Vec<i64> {
             ports(s).iter().map(number).chain([health(s)]).filter(|n| *n != 0).collect()
         };
-        Self { used: all.iter().chain(own).flat_map(of).collect(), dry: w.dry_run }
+        Self { used: all.iter().flat_map(of).collect(), dry: w.dry_run }
     }
 
     fn take(&mut self, wanted: i64) -> Result<(), String> {
@@ -90,7 +90,7 @@ pub fn allocate(w: &Write, service: &mut Value) -> Result<(), ApiError> {
     if !may_have(service) {
         return Ok(());
     }
-    let (all, mut free) = (wants_all(service), Free::new(w, None));
+    let (all, mut free) = (wants_all(service), Free::new(w));
     let mut list = ports(service).to_vec();
     let asked: BTreeMap<i64, i64> = list
         .iter()
@@ -132,7 +132,7 @@ pub fn reallocate(w: &Write, new: &mut Value, old: &Value) -> Result<(), ApiErro
     if !may_have(new) {
         return Ok(());
     }
-    let mut free = Free::new(w, Some(old));
+    let mut free = Free::new(w);
     let kept: BTreeSet<i64> = ports(old).iter().map(number).filter(|n| *n != 0).collect();
     let all = wants_all(new);
     let mut fresh: BTreeSet<i64> = BTreeSet::new();
