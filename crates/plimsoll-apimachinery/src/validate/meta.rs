@@ -30,7 +30,7 @@ fn names_of(kind: &Kind) -> Names {
     match (kind.gvk.group.as_str(), kind.gvk.kind.as_str()) {
         ("", "Namespace" | "Service") | ("apps", "StatefulSet") => Names::Label,
         ("", "ReplicationController") | ("resource.k8s.io", "DeviceClass") => Names::Whole,
-        ("rbac.authorization.k8s.io", _) | ("policy", "PodDisruptionBudget") => Names::Path,
+        ("rbac.authorization.k8s.io", _) => Names::Path,
         ("networking.k8s.io", "IPAddress") => Names::Address,
         ("coordination.k8s.io", "LeaseCandidate") => Names::Key,
         ("certificates.k8s.io", "CertificateSigningRequest") => Names::Any,

@@ -65,10 +65,14 @@ pub fn validate_create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     let mut errors = Errors::default();
     if kind.custom.is_some() {
         meta::create(kind, o, &mut errors);
-    } else if kind.gvk.kind == "Event" {
-        event::create(kind, o, &mut errors);
+    } else if matches!(kind.gvk.kind.as_str(), "Event" | "PodDisruptionBudget") {
+        if kind.gvk.kind == "Event" {
+            event::create(kind, o, &mut errors);
+        } else {
+            misc::disruption_budget(o, &mut errors);
+        }
         if errors.0.is_empty() {
-            // The old API has not checked it.
+            // The old API of events and the strategy of budgets have not checked it.
             meta::generic(kind.namespaced, o, &mut errors);
         }
         return errors.0;

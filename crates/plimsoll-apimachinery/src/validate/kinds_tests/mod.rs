@@ -55,8 +55,20 @@ fn volume(source: &str, fields: &Value) -> Value {
 fn new_objects() {
     let scope = |body: &Value| json!({"spec": {"hard": {"pods": "1", "requests.storage": "1"}, "scopeSelector": {"matchExpressions": [body]}}});
     // group, resource, body, what is wrong
-    let rows: [(&str, &str, Value, &[&str]); 20] = [
+    let rows: [(&str, &str, Value, &[&str]); 22] = [
         ("node.k8s.io", "runtimeclasses", json!({"handler": "x", "metadata": {"finalizers": ["x"]}}), &[]),
+        (
+            "policy",
+            "poddisruptionbudgets",
+            json!({"metadata": {"name": "a/b"}, "spec": {"minAvailable": -1}}),
+            &["spec.minAvailable: Invalid value: -1: must be greater than or equal to 0"],
+        ),
+        (
+            "policy",
+            "poddisruptionbudgets",
+            json!({"metadata": {"name": "a/b"}, "spec": {"minAvailable": 1}}),
+            &["metadata.name: Invalid value: \"a/b\": may not contain '/'"],
+        ),
         (
             "scheduling.k8s.io",
             "priorityclasses",
