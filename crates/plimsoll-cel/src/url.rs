@@ -1,4 +1,4 @@
-//! URLs as Go reads them (`net/url`, `ParseRequestURI`): nothing is made regular, and without a slash after the scheme there is no host.
+//! URLs as Go reads them (`net/url`): nothing is made regular, and without a slash after the scheme there is no host.
 
 use std::collections::BTreeMap;
 
@@ -105,13 +105,19 @@ impl Url {
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         // What comes after a `#` is judged with the rest, and then belongs to nothing.
-        Self::read(text)?;
-        let mut url = Self::read(text.split_once('#').map_or(text, |(before, _)| before))?;
+        Self::read(text, true)?;
+        let mut url = Self::read(text.split_once('#').map_or(text, |(before, _)| before), false)?;
         text.clone_into(&mut url.text);
         Ok(url)
     }
 
-    fn read(text: &str) -> Result<Self, &'static str> {
+    /// Whether a text is a URL (`ParseRequestURI`).
+    pub fn is_url(text: &str) -> bool {
+        Self::read(text, true).is_ok()
+    }
+
+    /// `requested`: as the target of a request, which has no host without a scheme.
+    fn read(text: &str, requested: bool) -> Result<Self, &'static str> {
         if text.bytes().any(|b| b < b' ' || b == 0x7f) {
             return Err("net/url: invalid control character in URL");
         }
@@ -133,7 +139,8 @@ impl Url {
             return Ok(url);
         }
         let mut path = rest;
-        if let Some(after) = rest.strip_prefix("//").filter(|_| !scheme.is_empty()) {
+        let may_follow = |after: &&str| !scheme.is_empty() || !(requested || after.starts_with('/'));
+        if let Some(after) = rest.strip_prefix("//").filter(may_follow) {
             let end = after.find('/').unwrap_or(after.len());
             url.host = host(&after[..end])?;
             path = &after[end..];
@@ -223,7 +230,8 @@ mod tests {
             ("https://h:/", "https", "h:", "h", "", "/"),
             ("https://h/a b", "https", "h", "h", "", "/a%20b"),
             ("https://h/a%2Fb", "https", "h", "h", "", "/a%2Fb"),
-            ("//h/p", "", "", "", "", "//h/p"),
+            ("//h/p", "", "h", "h", "", "/p"),
+            ("///p", "", "", "", "", "///p"),
         ] {
             let url = Url::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
             let found = (url.scheme(), url.host(), url.hostname(), url.port());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube_cel::cel::Value;
 use kube_cel::cel::common::ast::CallExpr;
 
-use super::{Run, access, kubernetes, operators, regex, time, types};
+use super::{Run, access, format, kubernetes, lists, operators, regex, time, types};
 use crate::error::{EvalError, Evaluated};
 use crate::{library, value};
 
@@ -76,6 +76,7 @@ impl<'e> Run<'e, '_> {
                 [
                     Value::Bool(_)
                     | Value::String(_)
+                    | Value::Float(_)
                     | Value::List(_)
                     | Value::Map(_)
                     | Value::Null
@@ -85,6 +86,18 @@ impl<'e> Run<'e, '_> {
             (None, "quantity" | "isQuantity" | "url" | "isURL", [Value::String(text)]) if !method => {
                 self.charge_library(name, values)?;
                 Some(kubernetes::function(name, text)?)
+            }
+            (None, "format", [Value::String(form), Value::List(args)]) if method => {
+                self.charge_library(name, values)?;
+                Some(format::format(form, args)?)
+            }
+            (None, "sum", [Value::List(list)]) if method => {
+                self.charge_library(name, values)?;
+                Some(lists::sum(list)?)
+            }
+            (None, "lastIndexOf", [Value::String(of), Value::String(part), Value::Int(at)]) if method => {
+                self.charge_library(name, values)?;
+                Some(last_index(of, part, *at)?)
             }
             (Some("optional"), ..) => made_optional(name, values),
             (
@@ -214,6 +227,8 @@ impl<'e> Run<'e, '_> {
 fn converted(name: &str, of: &Value) -> Result<Option<Value>, EvalError> {
     Ok(match (name, of) {
         ("string", Value::Bool(b)) => Some(Value::from(b.to_string())),
+        ("string", Value::Float(f)) => Some(Value::from(format::double_text(*f))),
+        ("string", Value::Opaque(of)) if matches!(of.runtime_type_name(), "net.IP" | "net.CIDR") => None,
         ("string", Value::List(_) | Value::Map(_) | Value::Null | Value::Opaque(_)) => {
             return EvalError::no_such_overload();
         }
@@ -225,6 +240,20 @@ fn converted(name: &str, of: &Value) -> Result<Option<Value>, EvalError> {
         },
         _ => None,
     })
+}
+
+/// Where a string has another one for the last time, at or before a place.
+fn last_index(of: &str, part: &str, at: i64) -> Evaluated {
+    if part.is_empty() {
+        return Ok(Value::Int(at));
+    }
+    let Ok(last) = usize::try_from(at) else { return EvalError::error(format!("index out of range: {at}")) };
+    let (of, part): (Vec<char>, Vec<char>) = (of.chars().collect(), part.chars().collect());
+    if last >= of.len() {
+        return Ok(Value::Int(-1));
+    }
+    let found = of.windows(part.len()).take(last + 1).rposition(|window| window == part);
+    Ok(Value::Int(found.and_then(|i| i64::try_from(i).ok()).unwrap_or(-1)))
 }
 
 /// The characters of a string, at most as many as the limit says; the last one has the rest.

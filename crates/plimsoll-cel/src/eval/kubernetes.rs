@@ -15,7 +15,7 @@ pub(super) fn function(name: &str, text: &str) -> Evaluated {
     match name {
         "quantity" => value::quantity(text),
         "isQuantity" => Ok(Value::Bool(Quantity::parse(text).is_ok())),
-        "isURL" => Ok(Value::Bool(Url::parse(text).is_ok())),
+        "isURL" => Ok(Value::Bool(Url::is_url(text))),
         _ => match Url::parse(text) {
             Ok(url) => Ok(Value::Opaque(Arc::new(url))),
             Err(why) => EvalError::error(format!(

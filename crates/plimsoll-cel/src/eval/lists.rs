@@ -5,14 +5,30 @@ use std::sync::Arc;
 use kube_cel::cel::Value;
 use kube_cel::cel::objects::KeyRef;
 
-use super::Run;
+use super::{Run, operators};
 use crate::activation::ListType;
-use crate::error::EvalError;
+use crate::error::{EvalError, Evaluated};
 
 /// The values of an element under which a list has it.
 fn key<'v>(element: &'v Value, fields: &[String]) -> Option<Vec<Option<&'v Value>>> {
     let Value::Map(map) = element else { return None };
     Some(fields.iter().map(|field| map.get(&KeyRef::String(field))).collect())
+}
+
+/// The sum of numbers or durations.
+pub(super) fn sum(list: &[Value]) -> Evaluated {
+    let Some((first, rest)) = list.split_first() else { return Ok(Value::Int(0)) };
+    let mut sum = first.clone();
+    for value in rest {
+        sum = match (&sum, value) {
+            (Value::Int(_), Value::Int(_))
+            | (Value::UInt(_), Value::UInt(_))
+            | (Value::Float(_), Value::Float(_))
+            | (Value::Duration(_), Value::Duration(_)) => operators::plus(sum, value.clone())?,
+            _ => return EvalError::no_such_overload(),
+        };
+    }
+    Ok(sum)
 }
 
 impl Run<'_, '_> {

@@ -5,6 +5,7 @@
 //! as cel-go does. Functions that need none of this are the interpreter's (`library`).
 
 mod access;
+mod format;
 mod functions;
 mod kubernetes;
 mod lists;

@@ -82,7 +82,7 @@ impl Run<'_, '_> {
             }
             op::ADD => self.add(left, right),
             _ if !arithmetic(&left, &right) => no_overload_for(name, &left, is_number(&left)),
-            op::SUBSTRACT => (left - right).map_err(|e| EvalError::from(&e)),
+            op::SUBSTRACT => (left - right).map_err(|e| EvalError::from(&e)).and_then(in_range),
             op::MULTIPLY => (left * right).map_err(|e| EvalError::from(&e)),
             op::DIVIDE => divide(left, right),
             op::MODULO => (left % right).map_err(|e| EvalError::from(&e)),
@@ -175,7 +175,20 @@ impl Run<'_, '_> {
                 return no_overload_for(op::ADD, &left, takes);
             }
         }
-        (left + right).map_err(|e| EvalError::from(&e))
+        plus(left, right)
+    }
+}
+
+/// The sum of two values that have one.
+pub(super) fn plus(left: Value, right: Value) -> Evaluated {
+    (left + right).map_err(|e| EvalError::from(&e)).and_then(in_range)
+}
+
+/// Durations have 64 bits of nanoseconds.
+fn in_range(value: Value) -> Evaluated {
+    match &value {
+        Value::Duration(of) if of.num_nanoseconds().is_none() => overflow(),
+        _ => Ok(value),
     }
 }
 

@@ -168,12 +168,11 @@ fn duration(ns: i128) -> Evaluated {
     library::of_string("duration", &format!("{sign}{seconds}s{rest}ns")).map_err(|e| EvalError::from(&e))
 }
 
-/// Seconds with the digits that they need.
+/// Seconds with the digits that they need, as far as a float has them (`Duration.Seconds`).
 fn seconds_text(ns: i128) -> String {
     let sign = if ns < 0 { "-" } else { "" };
     let (seconds, rest) = (ns.abs() / SECOND, ns.abs() % SECOND);
-    let fraction = fraction(u64::try_from(rest).unwrap_or(0));
-    format!("{sign}{seconds}{fraction}s")
+    format!("{sign}{}s", seconds as f64 + rest as f64 / 1e9)
 }
 
 fn fraction(ns: u64) -> String {

@@ -27,6 +27,14 @@ pub(super) fn of(value: &Value) -> Value {
     Value::Opaque(Arc::new(TypeValue(name(value).to_owned())))
 }
 
+/// The name that a type has as text; `None`: the value is no type.
+pub(super) fn shown(value: &Value) -> Option<&str> {
+    match value {
+        Value::Opaque(of) => of.downcast_ref::<TypeValue>().map(|of| of.0.as_str()),
+        _ => None,
+    }
+}
+
 /// The name of a value's type.
 pub(super) fn name(value: &Value) -> &str {
     match value {
