@@ -105,15 +105,18 @@ impl Url {
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         // What comes after a `#` is judged with the rest, and then belongs to nothing.
-        Self::read(text, true)?;
+        Self::check(text)?;
         let mut url = Self::read(text.split_once('#').map_or(text, |(before, _)| before), false)?;
         text.clone_into(&mut url.text);
         Ok(url)
     }
 
-    /// Whether a text is a URL (`ParseRequestURI`).
-    pub fn is_url(text: &str) -> bool {
-        Self::read(text, true).is_ok()
+    /// Checks that a text is a URL (`ParseRequestURI`).
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(text: &str) -> Result<(), &'static str> {
+        Self::read(text, true).map(drop)
     }
 
     /// `requested`: as the target of a request, which has no host without a scheme.

@@ -216,7 +216,7 @@ fn literal(value: &Value) -> Result<String, EvalError> {
 }
 
 /// A text as Go quotes it (`%q`).
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

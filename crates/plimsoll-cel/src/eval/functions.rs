@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube_cel::cel::Value;
 use kube_cel::cel::common::ast::CallExpr;
 
-use super::{Run, access, format, kubernetes, lists, operators, regex, time, types};
+use super::{Run, access, format, formats, kubernetes, lists, operators, regex, time, types};
 use crate::error::{EvalError, Evaluated};
 use crate::{library, value};
 
@@ -100,6 +100,7 @@ impl<'e> Run<'e, '_> {
                 Some(last_index(of, part, *at)?)
             }
             (Some("optional"), ..) => made_optional(name, values),
+            (Some("format"), ..) => formats::call(name, values),
             (
                 None,
                 "replace",

@@ -1,10 +1,11 @@
-//! Kubernetes' quantities and URLs (`k8s.io/apiserver/pkg/cel/library`, `quantity.go` and `urls.go`).
+//! Kubernetes' formats, quantities and URLs (`k8s.io/apiserver/pkg/cel/library`, `quantity.go` and `urls.go`).
 
 use std::sync::Arc;
 
 use kube_cel::cel::Value;
 use kube_cel::cel::objects::Opaque;
 
+use super::formats::Format;
 use crate::error::{EvalError, Evaluated};
 use crate::quantity::Quantity;
 use crate::url::Url;
@@ -15,7 +16,7 @@ pub(super) fn function(name: &str, text: &str) -> Evaluated {
     match name {
         "quantity" => value::quantity(text),
         "isQuantity" => Ok(Value::Bool(Quantity::parse(text).is_ok())),
-        "isURL" => Ok(Value::Bool(Url::is_url(text))),
+        "isURL" => Ok(Value::Bool(Url::check(text).is_ok())),
         _ => match Url::parse(text) {
             Ok(url) => Ok(Value::Opaque(Arc::new(url))),
             Err(why) => EvalError::error(format!(
@@ -26,8 +27,14 @@ pub(super) fn function(name: &str, text: &str) -> Evaluated {
     }
 }
 
-/// A method of a quantity or URL; `None`: the value is neither, or has no such method.
+/// A method of a format, quantity or URL; `None`: the value is none of them, or has no such method.
 pub(super) fn method(receiver: &dyn Opaque, name: &str, args: &[Value]) -> Option<Evaluated> {
+    if let Some(format) = receiver.downcast_ref::<Format>() {
+        return match (name, args) {
+            ("validate", [Value::String(text)]) => Some(Ok(format.validate(text))),
+            _ => None,
+        };
+    }
     if let Some(quantity) = receiver.downcast_ref::<Quantity>() {
         return of_quantity(quantity, name, args);
     }

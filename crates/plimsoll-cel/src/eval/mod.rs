@@ -6,6 +6,7 @@
 
 mod access;
 mod format;
+mod formats;
 mod functions;
 mod kubernetes;
 mod lists;
