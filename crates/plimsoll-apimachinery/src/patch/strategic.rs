@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::{go_map, go_text, parse_map, unprocessable};
 use crate::decode::json_kind;
 use crate::error::ApiError;
+use crate::go::normalise_numbers;
 use crate::obj::go_type;
 use crate::schema::{Schema, SchemaId, Schemas, TypedSchema};
 
@@ -37,6 +38,8 @@ pub struct Merged {
 /// merged.
 pub fn strategic(schema: &TypedSchema, object: &Value, body: &[u8]) -> Result<Merged, ApiError> {
     let mut patch = parse_map(body, "")?;
+    // Upstream's converter takes whole floats for integers.
+    patch.values_mut().for_each(normalise_numbers);
     let original = object.as_object().cloned().unwrap_or_default();
     let root = Node { schemas: &schema.schemas, id: Some(schema.root) };
     let document = maps(root, original, &mut patch, 0).map_err(|e| *e)?;

@@ -101,6 +101,7 @@ fn strategic_directives_without_a_counterpart() {
             Some(json!([])),
         ),
         (json!({"metadata": {"labels": {"x": {"$patch": "delete"}}}}), "/metadata/labels", Some(json!({}))),
+        (json!({"spec": {"taints": [{"key": "a", "n": 5.0}]}}), "/spec/taints/0/n", Some(json!(5))),
         // a new item of a list that is merged keeps its nulls, its key among them
         (
             json!({"status": {"conditions": [{"type": null, "status": "True"}]}}),
