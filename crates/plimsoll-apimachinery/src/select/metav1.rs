@@ -42,6 +42,21 @@ pub fn selector_text(selector: &Value) -> String {
         };
         parts.push((key, text));
     }
-    parts.sort();
+    // Those of one key stay in their order (`labels.ByKey`).
+    parts.sort_by(|(a, _), (b, _)| a.cmp(b));
     parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn requirements_of_one_key_keep_their_order() {
+        let selector = json!({"matchLabels": {"app": "web"}, "matchExpressions": [
+            {"key": "app", "operator": "Exists"}, {"key": "a", "operator": "In", "values": ["y", "x"]}]});
+        assert_eq!(selector_text(&selector), "a in (x,y),app=web,app");
+    }
 }
