@@ -1,7 +1,7 @@
 //! A request as expressions see it.
 
 use plimsoll_cel::{Evaluated, Value, from_json};
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use super::attributes::{Attributes, Target};
 use super::authorizer::{self, AccessCheck};
@@ -29,7 +29,7 @@ impl Request {
         Self {
             object: from_json(object),
             old: from_json(old),
-            request: from_json(&request_variable(attributes, target)),
+            request: from_json(&Json::Object(attributes.fields(target))),
             namespace: from_json(&exposed(namespace)),
             resource: AccessCheck {
                 group: at.group.clone(),
@@ -79,13 +79,4 @@ fn exposed(namespace: &Json) -> Json {
         }
     }
     seen
-}
-
-/// The variable `request`, with the fields that reviews leave out when empty.
-fn request_variable(request: &Attributes, target: &Target) -> Json {
-    let mut fields = request.fields(target);
-    for key in ["subResource", "requestSubResource", "name", "namespace"] {
-        fields.entry(key).or_insert_with(|| json!(""));
-    }
-    Json::Object(fields)
 }

@@ -32,6 +32,15 @@ fn denied(message: &str, reason: &str) -> Vec<Verdict> {
 fn verdicts() {
     for (spec, want) in [
         (json!({"validations": [{"expression": "object.spec.replicas <= 6"}]}), vec![Verdict::Admit]),
+        // fields that a review leaves out are not there
+        (
+            json!({"validations": [{"expression": "!has(request.subResource) && has(request.name)"}]}),
+            vec![Verdict::Admit],
+        ),
+        (
+            json!({"validations": [{"expression": "request.subResource == ''"}]}),
+            denied("expression 'request.subResource == ''' resulted in error: no such key: subResource", ""),
+        ),
         (
             json!({"validations": [{"expression": " object.spec.replicas <= 5 "}]}),
             denied("failed expression: object.spec.replicas <= 5", "Invalid"),

@@ -14,10 +14,10 @@ async fn every_way_of_writing_is_judged() {
                         optional.of('bad')", "message": "bad is bad"},
         {"expression": "request.operation != 'DELETE' || (object == null && oldObject.?data.?keep != optional.of('yes'))",
          "message": "kept"},
-        {"expression": "request.subResource != 'scale' || request.kind.kind == 'Scale' && object.kind == 'Scale' \
+        {"expression": "request.?subResource.orValue('') != 'scale' || request.kind.kind == 'Scale' && object.kind == 'Scale' \
                         && request.resource.resource == 'deployments' && object.spec.replicas - oldObject.spec.replicas < 3",
          "message": "too many"},
-        {"expression": "request.subResource != 'status' || object.status.phase != 'Terminated'", "message": "no end"},
+        {"expression": "request.?subResource.orValue('') != 'status' || object.status.phase != 'Terminated'", "message": "no end"},
     ]);
     with(&api, json!({"matchConstraints": rules, "validations": validations}), json!({})).await;
     let one = format!("{MAPS}/m");
