@@ -95,6 +95,9 @@ impl<'e> Run<'e, '_> {
                 self.charge_library(name, values)?;
                 Some(lists::sum(list)?)
             }
+            (None, "indexOf", [Value::String(_), Value::String(_), Value::Int(at @ ..0)]) if method => {
+                return EvalError::error(format!("index out of range: {at}"));
+            }
             (None, "lastIndexOf", [Value::String(of), Value::String(part), Value::Int(at)]) if method => {
                 self.charge_library(name, values)?;
                 Some(last_index(of, part, *at)?)

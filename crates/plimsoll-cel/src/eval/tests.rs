@@ -205,6 +205,7 @@ fn errors() {
         ("object.?b.value()", "optional.none() dereference"),
         ("greeter.greet(1)", "no such overload"),
         ("[9223372036854775807, object.a].sum()", "integer overflow"),
+        ("'abc'.indexOf('c', -1)", "index out of range: -1"),
         ("duration('2562047h') + duration('1h')", "integer overflow"),
         ("'%d'.format([object.f])", "error during formatting: decimal clause can only be used on integers, was given double"),
         ("'%s %s'.format([object.a])", "index 1 out of range"),
