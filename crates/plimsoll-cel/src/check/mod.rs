@@ -11,7 +11,11 @@ use kube_cel::cel::common::ast::{
 
 use crate::environment::{Environment, Type};
 use crate::error::{CompileError, display_error};
-use crate::library;
+use crate::eval::is_duration;
+use crate::{library, pattern};
+
+/// Largest compiled regular expression that the check reads, in bytes.
+const MAX_PATTERN: usize = 1 << 20;
 
 /// The type of an expression.
 ///
@@ -22,9 +26,12 @@ pub(crate) fn check(
     source: &str,
     environment: &Environment,
 ) -> Result<Type, CompileError> {
-    let mut checker = Checker { environment, source, locals: Vec::new(), errors: Vec::new() };
+    let mut checker =
+        Checker { environment, source, locals: Vec::new(), errors: Vec::new(), literals: Vec::new() };
     let found = checker.type_of(expression);
-    if checker.errors.is_empty() { Ok(found) } else { Err(CompileError(checker.errors.join("\n"))) }
+    // Literals are looked at where the types are right.
+    let errors = if checker.errors.is_empty() { checker.literals } else { checker.errors };
+    if errors.is_empty() { Ok(found) } else { Err(CompileError(errors.join("\n"))) }
 }
 
 struct Checker<'a> {
@@ -33,6 +40,8 @@ struct Checker<'a> {
     /// Variables of macros, the innermost last.
     locals: Vec<(&'a str, Type)>,
     errors: Vec<String>,
+    /// Errors of literals.
+    literals: Vec<String>,
 }
 
 impl<'a> Checker<'a> {
@@ -126,10 +135,32 @@ impl<'a> Checker<'a> {
     }
 
     fn error(&mut self, at: usize, what: &str) {
+        let shown = self.shown_at(at, what);
+        self.errors.push(shown);
+    }
+
+    fn shown_at(&self, at: usize, what: &str) -> String {
         let before = self.source.get(..at).unwrap_or_default();
         let line = before.matches('\n').count();
         let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count());
-        self.errors.push(display_error(line + 1, column, what, self.source));
+        display_error(line + 1, column, what, self.source)
+    }
+
+    /// A text that a function makes nothing of (cel-go's `ValidateTimestampLiterals` and the like).
+    fn literal(&mut self, function: &str, arg: Option<&IdedExpr>) {
+        let Some(Expr::Literal(LiteralValue::String(text))) = arg.map(|a| &a.expr) else { return };
+        let text = text.inner();
+        let right = match function {
+            "timestamp" => library::of_string(function, text).is_ok(),
+            "duration" => is_duration(text),
+            "matches" => pattern::compile(text, MAX_PATTERN).is_ok(),
+            _ => true,
+        };
+        if !right {
+            let quoted = ['\'', '"'].iter().find_map(|quote| self.source.find(&format!("{quote}{text}{quote}")));
+            let shown = self.shown_at(quoted.unwrap_or(0), &format!("invalid {function} argument"));
+            self.literals.push(shown);
+        }
     }
 
     fn select(&mut self, operand: &'a IdedExpr, field: &str) -> Type {
@@ -177,6 +208,7 @@ impl<'a> Checker<'a> {
         if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
             return self.operator(name, &types);
         }
+        self.literal(name, call.args.last());
         self.result(name)
     }
 
@@ -203,6 +235,9 @@ impl<'a> Checker<'a> {
         }
         for arg in args {
             self.type_of(arg);
+        }
+        if name == "matches" {
+            self.literal(name, args.first());
         }
         // Functions of these namespaces share names with methods whose results have other types.
         if namespace.is_some_and(|n| matches!(n, "math" | "lists" | "format"))

@@ -116,6 +116,18 @@ fn errors() {
             "ERROR: <input>:1:3: found no matching overload for '_==_' applied to '(int, string)'\n | 1 == 'a'\n | ..^",
         ),
         (
+            "object.a.matches('(')",
+            "ERROR: <input>:1:18: invalid matches argument\n | object.a.matches('(')\n | .................^",
+        ),
+        (
+            "duration('1d') > duration('1h')",
+            "ERROR: <input>:1:10: invalid duration argument\n | duration('1d') > duration('1h')\n | .........^",
+        ),
+        (
+            "timestamp('2024-02-30T00:00:00Z') == object.t",
+            "ERROR: <input>:1:11: invalid timestamp argument\n | timestamp('2024-02-30T00:00:00Z') == object.t\n | ..........^",
+        ),
+        (
             "variables.n && true",
             "ERROR: <input>:1:13: found no matching overload for '_&&_' applied to '(int, bool)'\n | variables.n && true\n | ............^",
         ),

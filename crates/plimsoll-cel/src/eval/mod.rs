@@ -32,6 +32,8 @@ use crate::budget::Budget;
 use crate::error::{EvalError, Evaluated};
 use crate::{library, value};
 
+pub(crate) use self::time::is_duration;
+
 /// Cost of a list and of a map that are written out (cel-go, `common/cost.go`: `ListCreateBaseCost`,
 /// `MapCreateBaseCost`).
 const LIST_COST: u64 = 10;

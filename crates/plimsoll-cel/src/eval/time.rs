@@ -114,6 +114,11 @@ fn time_zone(name: &str) -> Option<TimeZone> {
     Some(TimeZone::fixed(Offset::from_seconds(seconds).ok()?))
 }
 
+/// Whether a text is a duration.
+pub(crate) fn is_duration(text: &str) -> bool {
+    nanoseconds(text).is_some()
+}
+
 /// A duration as Go reads it (`time.ParseDuration`).
 fn nanoseconds(text: &str) -> Option<i128> {
     let (negative, mut rest) = match text.strip_prefix(['-', '+']) {
