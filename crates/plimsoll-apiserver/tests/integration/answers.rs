@@ -54,8 +54,16 @@ async fn what_a_service_of_the_same_name_has_is_taken() {
     let address = json!({"clusterIP": "10.0.0.9", "ports": [{"port": 80}]});
     let plain = json!({"ports": [{"port": 80}]});
     for (name, spec, message) in [
-        ("a", &port, "Service \"a\" is invalid: spec.ports[0].nodePort: Invalid value: 31000: provided port is already allocated"),
-        ("b", &address, "Service \"b\" is invalid: spec.clusterIPs: Invalid value: [\"10.0.0.9\"]: failed to allocate IP 10.0.0.9: provided IP is already allocated"),
+        (
+            "a",
+            &port,
+            "Service \"a\" is invalid: spec.ports[0].nodePort: Invalid value: 31000: provided port is already allocated",
+        ),
+        (
+            "b",
+            &address,
+            "Service \"b\" is invalid: spec.clusterIPs: Invalid value: [\"10.0.0.9\"]: failed to allocate IP 10.0.0.9: provided IP is already allocated",
+        ),
         ("c", &plain, "services \"c\" already exists"),
     ] {
         let body = of(name, spec);

@@ -157,7 +157,8 @@ impl<'a> Checker<'a> {
             _ => true,
         };
         if !right {
-            let quoted = ['\'', '"'].iter().find_map(|quote| self.source.find(&format!("{quote}{text}{quote}")));
+            let quoted =
+                ['\'', '"'].iter().find_map(|quote| self.source.find(&format!("{quote}{text}{quote}")));
             let shown = self.shown_at(quoted.unwrap_or(0), &format!("invalid {function} argument"));
             self.literals.push(shown);
         }

@@ -207,7 +207,10 @@ fn errors() {
         ("[9223372036854775807, object.a].sum()", "integer overflow"),
         ("'abc'.indexOf('c', -1)", "index out of range: -1"),
         ("duration('2562047h') + duration('1h')", "integer overflow"),
-        ("'%d'.format([object.f])", "error during formatting: decimal clause can only be used on integers, was given double"),
+        (
+            "'%d'.format([object.f])",
+            "error during formatting: decimal clause can only be used on integers, was given double",
+        ),
         ("'%s %s'.format([object.a])", "index 1 out of range"),
         ("lazy.broken", "no such key: broken"),
         ("lazy", "no such attribute(s): lazy"),

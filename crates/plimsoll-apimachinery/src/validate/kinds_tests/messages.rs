@@ -91,9 +91,11 @@ fn finalizers_without_a_domain() {
     let kind = Kind { custom: Some(CustomKind::default().into()), ..Kind::default() };
     let of = |finalizers: &[&str]| json!({"metadata": {"finalizers": finalizers}});
     let rest = "to avoid accidental conflicts with other finalizer writers";
-    let b = format!("metadata.finalizers: \"b.c\": prefer a domain-qualified finalizer name including a path (/) {rest}");
+    let b = format!(
+        "metadata.finalizers: \"b.c\": prefer a domain-qualified finalizer name including a path (/) {rest}"
+    );
     let new = of(&["b.c", "a", "a", "orphan", "x.y/z"]);
-    assert_eq!(warnings(&kind, Some(&of(&["a"])), &new), [b.clone()]);
+    assert_eq!(warnings(&kind, Some(&of(&["a"])), &new), std::slice::from_ref(&b));
     let a = format!("metadata.finalizers: \"a\": prefer a domain-qualified finalizer name {rest}");
     assert_eq!(warnings(&kind, None, &new), [a, b]);
 }
