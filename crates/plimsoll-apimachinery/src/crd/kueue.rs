@@ -171,6 +171,28 @@ mod tests {
     }
 
     #[test]
+    fn a_flavor_keeps_its_topology_and_may_change_otherwise() {
+        let kind = kind("ResourceFlavor", "v1beta2");
+        let flavor = |topology: &str, zone: &str| {
+            json!({ "spec": { "nodeLabels": { "zone": zone }, "topologyName": topology } })
+        };
+        let update = |new: &Value| check(&kind, Some(&flavor("t", "a")), new);
+        assert_eq!(update(&flavor("t", "b")), [""; 0]);
+        let kept = "spec: Invalid value: topologyName is immutable when topologyName is set";
+        assert_eq!(update(&flavor("other", "a")), [kept]);
+        assert_eq!(update(&json!({ "spec": { "nodeLabels": { "zone": "a" } } })), [kept]);
+    }
+
+    #[test]
+    fn workers_are_named_once() {
+        let kind = kind("MultiKueueConfig", "v1beta2");
+        let config = |clusters: Value| json!({ "spec": { "clusters": clusters } });
+        assert_eq!(check(&kind, None, &config(json!(["b", "a"]))), [""; 0]);
+        let twice = check(&kind, None, &config(json!(["b", "a", "b"])));
+        assert_eq!(twice, ["spec.clusters: Invalid value: must be unique"]);
+    }
+
+    #[test]
     fn workloads_are_frozen_while_reserved() {
         let kind = kind("Workload", "v1beta2");
         let old = json!({
