@@ -154,6 +154,10 @@ pub fn pods_ready(wl: &Value, ready: bool, now: Time) -> Option<Vec<Value>> {
     } else {
         (false, WAITING)
     };
+    // Another generation of the workload is no reason to write it (Kueue `HasConditionWithTypeAndReason`).
+    if was(if status { "True" } else { "False" }) && had(reason) {
+        return None;
+    }
     set_status_condition(wl, KIND, status, reason, message, now)
 }
 

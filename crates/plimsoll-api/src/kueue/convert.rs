@@ -191,9 +191,11 @@ fn compress(flat: &Value) -> Value {
 }
 
 /// One level's values: the one they all are, or their roots between what they begin and end with.
-fn individual(values: &[String]) -> Value {
-    let Some(first) = values.first() else { return json!({ "individual": { "roots": [] } }) };
-    if values.iter().all(|v| v == first) {
+pub(super) fn individual<S: AsRef<str>>(values: &[S]) -> Value {
+    let Some(first) = values.first().map(S::as_ref) else {
+        return json!({ "individual": { "roots": [] } });
+    };
+    if values.iter().all(|v| v.as_ref() == first) {
         return json!({ "universal": first });
     }
     let common = |texts: &mut dyn Iterator<Item = Vec<char>>| -> usize {
@@ -202,8 +204,8 @@ fn individual(values: &[String]) -> Value {
             start.iter().zip(&text).take(best).take_while(|(a, b)| a == b).count()
         })
     };
-    let prefix = common(&mut values.iter().map(|v| v.chars().collect()));
-    let rest: Vec<Vec<char>> = values.iter().map(|v| v.chars().skip(prefix).collect()).collect();
+    let prefix = common(&mut values.iter().map(|v| v.as_ref().chars().collect()));
+    let rest: Vec<Vec<char>> = values.iter().map(|v| v.as_ref().chars().skip(prefix).collect()).collect();
     let suffix = common(&mut rest.iter().map(|v| v.iter().rev().copied().collect()));
     let roots: Vec<String> =
         rest.iter().map(|v| v.iter().take(v.len().saturating_sub(suffix)).collect()).collect();

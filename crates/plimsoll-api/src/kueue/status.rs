@@ -8,6 +8,7 @@ use plimsoll_state::Time;
 use plimsoll_state::collect::InsertEach as _;
 use serde_json::{Map, Value, json};
 
+use super::convert::individual;
 use crate::json as read;
 use crate::quantity::{Format, Quantity};
 
@@ -211,16 +212,13 @@ fn render_admission(admission: &Admission, old: &Value, bytes: &[String]) -> Val
     out
 }
 
-/// One slice; values that all domains share are written once.
+/// One slice; what the values of all domains share is written once, as for thousands of nodes the object would grow too large.
 fn render_topology(topology: &TopologyAssignment) -> Value {
     let per_level: Vec<Value> = (0..topology.levels.len())
         .map(|level| {
             let values: Vec<&str> =
                 topology.domains.iter().map(|d| d.0.get(level).map_or("", String::as_str)).collect();
-            match values.split_first() {
-                Some((first, rest)) if rest.iter().all(|v| v == first) => json!({"universal": first}),
-                _ => json!({"individual": {"roots": values}}),
-            }
+            individual(&values)
         })
         .collect();
     let counts: Vec<i32> = topology.domains.iter().map(|d| d.1).collect();

@@ -234,6 +234,8 @@ fn an_admission_survives_writing_and_reading() {
     let mut again = object.clone();
     again["status"] = workload_status_patch(&object, &update);
     assert_eq!(workload(&again).unwrap(), read);
+    let places = |o: &Value| o["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"].clone();
+    assert_eq!(places(&again), places(&object), "what the names of nodes share is written once");
 }
 
 #[test]
