@@ -71,6 +71,32 @@ fn a_local_queue_follows_its_cluster_queue() {
     assert_eq!(seen(vec![Event::ClusterQueueUpsert(spec)]), Some(("Ready".into(), 1)));
 }
 
+/// The condition `Active` has the generation of the spec, which queueing does not know.
+#[test]
+fn a_status_is_given_out_again_for_another_spec() {
+    let mut engine = Engine::new(Config::default());
+    let flavor = ResourceFlavor { name: "f".into(), ..Default::default() };
+    let mut first = vec![Event::ResourceFlavorUpsert(Box::new(flavor))];
+    first.extend(queue(0, 2, None, false));
+    let Some(Event::ClusterQueueUpsert(mut spec)) =
+        first.iter().find(|e| matches!(e, Event::ClusterQueueUpsert(_))).cloned()
+    else {
+        panic!("{first:?}")
+    };
+    let mut statuses = |events: Vec<Event>| {
+        let mut batch: Vec<engine::Event> = events.into_iter().map(engine::Event::Queueing).collect();
+        let mut actions = Vec::new();
+        engine.step(Time::from_seconds(1_000), &mut batch, &mut actions);
+        let of_queue =
+            |a: &&engine::Action| matches!(a, engine::Action::Queueing(Action::ClusterQueueStatus(..)));
+        actions.iter().filter(of_queue).count()
+    };
+    assert_eq!(statuses(first), 1);
+    assert_eq!(statuses(vec![Event::ClusterQueueUpsert(spec.clone())]), 0, "nothing has changed");
+    spec.namespace_selector = None;
+    assert_eq!(statuses(vec![Event::ClusterQueueUpsert(spec)]), 1);
+}
+
 /// A ClusterQueue that is gone, finalizer or not: its LocalQueues count nothing.
 #[test]
 fn a_local_queue_without_a_cluster_queue_counts_nothing() {

@@ -63,6 +63,8 @@ impl Queueing {
         let relabelled = slot.spec.as_ref().is_some_and(|old| old.labels != q.labels);
         slot.rules = rules;
         slot.spec = Some(Box::new(q));
+        // Its condition has the generation of the spec (`observedGeneration`).
+        slot.reported = None;
         if quota_changed {
             slot.generation += 1;
             let cohort = slot.spec.as_ref().map(|s| s.cohort.clone()).unwrap_or_default();
@@ -177,6 +179,9 @@ impl Queueing {
         let usable = |s: &LocalQueue| s.stop_policy == StopPolicy::None;
         let before = slot.spec.as_deref().is_some_and(usable);
         let after = usable(&q);
+        if slot.spec.as_deref() != Some(&q) {
+            slot.reported = None;
+        }
         slot.spec = Some(Box::new(q));
         self.track_consumed_resources(id, now);
         if before != after || old != Some(cq) {
