@@ -44,9 +44,8 @@ pub(super) fn default(review: &Review<'_>, pod: &mut Value, env: Env<'_>) {
         let index = json::label(pod, &label).to_owned();
         json::set(pod, &["metadata", "labels", INDEX_LABEL], json!(index));
     }
-    if !env.objects.identifiers().group_of(pod).is_empty()
-        && json::annotation(pod, names::ROLE_HASH).is_none()
-    {
+    let later = serving::joins_later(pod) && env.objects.identifiers().group_of(pod).is_empty();
+    if !later && json::annotation(pod, names::ROLE_HASH).is_none() {
         let hash = plimsoll_api::kueue::role_hash(&pod["spec"]);
         json::set(pod, &["metadata", "annotations", names::ROLE_HASH], json!(hash));
     }

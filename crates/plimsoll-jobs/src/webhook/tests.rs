@@ -66,7 +66,7 @@ fn queued_pods_are_created_gated() {
     );
     assert_eq!(pod["metadata"]["finalizers"], json!([names::MANAGED]));
     assert_eq!(pod["metadata"]["labels"][names::MANAGED], "true");
-    assert!(pod["metadata"]["annotations"].is_null());
+    assert!(pod["metadata"]["annotations"][names::ROLE_HASH].is_string(), "of a pod without a group, too");
     let grouped = queued(&json!({"metadata|labels|kueue.x-k8s.io/pod-group-name": "g"}));
     assert!(go(grouped)["metadata"]["annotations"][names::ROLE_HASH].is_string());
     let free = json!({"metadata": {"name": "x"}, "spec": {}});
