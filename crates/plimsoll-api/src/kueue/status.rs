@@ -127,9 +127,9 @@ pub fn workload_status_patch(object: &Value, update: &WorkloadUpdate) -> Value {
     }
     if let Some(state) = &update.requeue_state {
         let value = state.as_ref().map_or(Value::Null, |s| {
-            let mut v = json!({"count": s.count});
-            v["requeueAt"] = s.requeue_at.map_or(Value::Null, time);
-            v
+            // Backoffs of admission checks are not counted.
+            let count = if s.count > 0 { json!(s.count) } else { Value::Null };
+            json!({"count": count, "requeueAt": s.requeue_at.map_or(Value::Null, time)})
         });
         out.insert("requeueState".into(), value);
     }

@@ -1,6 +1,6 @@
 use super::*;
 use plimsoll_queueing::{
-    AdmissionCheckState, Condition, OUTSIDE, QueueStatus, ResourceUsage, WorkloadUpdate, cond,
+    AdmissionCheckState, Condition, OUTSIDE, QueueStatus, RequeueState, ResourceUsage, WorkloadUpdate, cond,
 };
 use plimsoll_state::Time;
 use serde_json::{Value, json};
@@ -236,6 +236,20 @@ fn an_admission_survives_writing_and_reading() {
     assert_eq!(workload(&again).unwrap(), read);
     let places = |o: &Value| o["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"].clone();
     assert_eq!(places(&again), places(&object), "what the names of nodes share is written once");
+}
+
+/// Kueue's `SetRequeueState`: the time of a check is not one of the attempts that `backoffLimitCount` limits.
+#[test]
+fn a_backoff_that_is_not_counted_has_no_count() {
+    let object = json!({"metadata": {"name": "w", "namespace": "n", "resourceVersion": "7"}, "spec": {}});
+    let state = |count: i32| {
+        let state = RequeueState { count, requeue_at: Some(Time::from_seconds(60)) };
+        let update = WorkloadUpdate { requeue_state: Some(Some(state)), ..WorkloadUpdate::default() };
+        workload_status_patch(&object, &update)["requeueState"].clone()
+    };
+    let at = "1970-01-01T00:01:00Z";
+    assert_eq!(state(0), json!({"count": null, "requeueAt": at}));
+    assert_eq!(state(2), json!({"count": 2, "requeueAt": at}));
 }
 
 #[test]
