@@ -103,6 +103,8 @@ impl Edit<'_> {
     pub(crate) fn set_reservation(&mut self, admission: Admission) {
         let message = format!("Quota reserved in ClusterQueue {}", admission.cluster_queue);
         self.status.admission = Some(Box::new(admission));
+        // The usage of the assignments supersedes them (Kueue `admissionStatusPatch`).
+        self.status.resource_requests.clear();
         self.set(cond::QUOTA_RESERVED, true, "QuotaReserved", &message);
         for kind in [cond::EVICTED, cond::PREEMPTED, cond::BLOCKED_ON_GATES] {
             let Some(old) = self.status.condition(kind).filter(|c| c.status) else { continue };
@@ -191,9 +193,11 @@ mod tests {
 
     #[test]
     fn eviction_keeps_the_reservation_until_the_job_stopped() {
-        let mut status = WorkloadStatus::default();
+        let requests = vec![("main".into(), Default::default())];
+        let mut status = WorkloadStatus { resource_requests: requests, ..WorkloadStatus::default() };
         let mut e = Edit { status: &mut status, generation: 3, now: Time::from_seconds(100) };
         e.set_reservation(Admission { cluster_queue: "a".into(), ..Admission::default() });
+        assert!(e.status.resource_requests.is_empty(), "it asks for nothing more");
         assert!(e.sync_admitted(false));
         e.now = Time::from_seconds(130);
         e.evict("Preempted", "", "make room");

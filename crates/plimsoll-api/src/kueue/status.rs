@@ -144,7 +144,7 @@ pub fn workload_status_patch(object: &Value, update: &WorkloadUpdate) -> Value {
             .iter()
             .map(|(name, r)| json!({"name": name, "resources": amounts(r, &update.bytes)}))
             .collect();
-        out.insert("resourceRequests".into(), Value::Array(rows));
+        out.insert("resourceRequests".into(), if rows.is_empty() { Value::Null } else { Value::Array(rows) });
     }
     if let Some(evictions) = &update.evictions {
         let row = |e: &plimsoll_queueing::EvictionCount| json!({"reason": e.reason, "underlyingCause": e.cause, "count": e.count});

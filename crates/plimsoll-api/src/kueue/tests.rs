@@ -238,6 +238,15 @@ fn an_admission_survives_writing_and_reading() {
     assert_eq!(places(&again), places(&object), "what the names of nodes share is written once");
 }
 
+#[test]
+fn requests_of_a_workload_that_got_its_quota_are_removed() {
+    let requests = json!([{"name": "main", "resources": {"cpu": "1"}}]);
+    let object = json!({"metadata": {"name": "w", "namespace": "n", "resourceVersion": "7"}, "spec": {},
+        "status": {"resourceRequests": requests}});
+    let update = WorkloadUpdate { resource_requests: Some(Vec::new()), ..WorkloadUpdate::default() };
+    assert_eq!(workload_status_patch(&object, &update).get("resourceRequests"), Some(&Value::Null));
+}
+
 /// Kueue's `SetRequeueState`: the time of a check is not one of the attempts that `backoffLimitCount` limits.
 #[test]
 fn a_backoff_that_is_not_counted_has_no_count() {
