@@ -30,7 +30,7 @@ const MOST_PAIRS: usize = 512;
 const MOST_VARIANTS: usize = 16;
 const TRY_PREFERRED: &str = "TryPreferredFlavors";
 
-/// Finalizers, and the name of an only podset.
+/// Finalizers, quotas of nothing, and the name of an only podset.
 pub(super) fn default(review: &Review<'_>, object: &mut Value) {
     match review.plural {
         "clusterqueues" | "resourceflavors" => {
@@ -38,6 +38,9 @@ pub(super) fn default(review: &Review<'_>, object: &mut Value) {
             if !list.iter().any(|f| f == names::IN_USE) {
                 list.push(json!(names::IN_USE));
                 json::set(object, &["metadata", "finalizers"], Value::Array(list));
+            }
+            if review.plural == "clusterqueues" {
+                zero_quotas(object);
             }
         }
         "workloads" => {
@@ -49,6 +52,20 @@ pub(super) fn default(review: &Review<'_>, object: &mut Value) {
             }
         }
         _ => {}
+    }
+}
+
+/// A quota that is not named is one of nothing: Kueue's webhook writes the Go type out, in which `nominalQuota` is no pointer.
+fn zero_quotas(queue: &mut Value) {
+    fn rows<'a>(of: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> + use<'a> {
+        of.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
+    }
+    let Some(spec) = queue.get_mut("spec") else { return };
+    let flavors = rows(spec, "resourceGroups").flat_map(|group| rows(group, "flavors"));
+    for quota in flavors.flat_map(|flavor| rows(flavor, "resources")).filter_map(Value::as_object_mut) {
+        if quota.get("nominalQuota").is_none_or(Value::is_null) {
+            quota.insert("nominalQuota".to_owned(), json!("0"));
+        }
     }
 }
 

@@ -77,6 +77,18 @@ fn queues_cohorts_and_flavors_have_valid_names_and_weights() {
     assert!(long.is_some_and(|e| e.contains(": must be no more than 63 bytes;a valid label must be")));
 }
 
+/// What Kueue's mutating webhook does, as it writes out its Go type.
+#[test]
+fn quotas_that_are_not_named_are_none() {
+    let groups = json!([{"coveredResources": ["cpu", "memory"], "flavors": [
+        {"name": "f", "resources": [{"name": "cpu"}, {"name": "memory", "nominalQuota": "1Gi"}]}]}]);
+    let mut queue = json!({"metadata": {"name": "q"}, "spec": {"resourceGroups": groups}});
+    let fixture = Fixture::default();
+    mutate(&review("kueue.x-k8s.io", "clusterqueues", "", None), &mut queue, fixture.env(NOW));
+    let wanted = json!([{"name": "cpu", "nominalQuota": "0"}, {"name": "memory", "nominalQuota": "1Gi"}]);
+    assert_eq!(queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"], wanted);
+}
+
 #[test]
 fn checks_name_flavors_of_their_queue() {
     let queue = |on: &str, nominal: &str| {
