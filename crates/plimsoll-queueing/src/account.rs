@@ -197,6 +197,7 @@ impl Queueing {
         }
         if let Some(b) = before.filter(|b| b.lq != after.lq) {
             self.lq_mut(b.lq).members.remove(&id);
+            self.dirty.local_queues.insert(b.lq);
             self.unqueue(id);
         }
         self.lq_mut(after.lq).members.insert(id);
@@ -297,17 +298,19 @@ impl Queueing {
         }
     }
 
-    /// The ClusterQueue in which a workload may wait for quota, if it holds none.
-    pub(crate) fn may_queue_in(&self, wl: &WorkloadInfo) -> Option<ClusterQueueId> {
-        let lq = self.lq(wl.lq());
-        let usable = lq.spec.as_ref().is_some_and(|s| s.stop_policy == StopPolicy::None);
-        let may = usable
+    /// Whether a workload waits in the LocalQueue that it names, which may not have a ClusterQueue yet.
+    pub(crate) fn may_queue(&self, wl: &WorkloadInfo) -> bool {
+        self.lq(wl.lq()).spec.as_ref().is_some_and(|s| s.stop_policy == StopPolicy::None)
             && is_admissible(&wl.obj)
             && wl.devices().is_ok()
             && Self::depends_on_nothing(wl)
             && !self.outside_run_window(wl)
-            && !self.is_parent_to_be(wl);
-        lq.cq.filter(|&c| may && self.cq(c).spec.is_some())
+            && !self.is_parent_to_be(wl)
+    }
+
+    /// The ClusterQueue in which a workload may wait for quota, if it holds none.
+    pub(crate) fn may_queue_in(&self, wl: &WorkloadInfo) -> Option<ClusterQueueId> {
+        self.lq(wl.lq()).cq.filter(|&c| self.cq(c).spec.is_some() && self.may_queue(wl))
     }
 
     /// Puts a waiting workload where it belongs. `unchanged`: nothing that could make it admissible
@@ -315,6 +318,11 @@ impl Queueing {
     pub(crate) fn enqueue(&mut self, id: WorkloadId, unchanged: bool, now: Time) {
         let Some(wl) = self.wl(id) else { return };
         let Some(cq) = self.may_queue_in(wl) else {
+            let lq = wl.lq();
+            if self.lq(lq).cq.is_none_or(|c| self.cq(c).spec.is_none()) {
+                // It counts in the status of the LocalQueue alone.
+                self.dirty.local_queues.insert(lq);
+            }
             self.unqueue(id);
             return;
         };

@@ -246,7 +246,7 @@ impl Queueing {
         };
         Some(QueueStatus {
             active: Some((active, reason.into(), message.into())),
-            pending: lq.pending,
+            pending: if cq.is_some() { lq.pending } else { self.pending_without_queue(id) },
             // Kueue's cache knows nothing of a LocalQueue whose ClusterQueue is gone.
             reserving: if cq.is_some() { lq.reserving } else { 0 },
             admitted: if cq.is_some() { lq.admitted } else { 0 },
@@ -257,6 +257,13 @@ impl Queueing {
                 (lq.consumed_resources.consumed.clone().into_iter().collect(), lq.consumed_resources.updated)
             }),
         })
+    }
+
+    /// How many workloads wait in a LocalQueue whose ClusterQueue does not exist: in no queue for quota, but Kueue counts them
+    /// (`PendingWorkloads` of its queue manager).
+    fn pending_without_queue(&self, id: LocalQueueId) -> i32 {
+        let members = self.lq(id).members.iter().filter_map(|&w| self.wl(w));
+        count(members.filter(|wl| self.may_queue(wl)).count())
     }
 
     fn report_shares(&mut self) {

@@ -97,6 +97,31 @@ fn a_status_is_given_out_again_for_another_spec() {
     assert_eq!(statuses(vec![Event::ClusterQueueUpsert(spec)]), 1);
 }
 
+/// As the queue manager of Kueue counts (`PendingWorkloads`).
+#[test]
+fn workloads_wait_in_a_local_queue_without_a_cluster_queue() {
+    let mut engine = Engine::new(Config::default());
+    let mut outside = Outside::new(Vec::new());
+    let [cluster, local] = queue(0, 2, None, false);
+    let mut pending = |events: Vec<Event>| {
+        let mut batch: Vec<engine::Event> = events.into_iter().map(engine::Event::Queueing).collect();
+        let mut actions = Vec::new();
+        engine.step(Time::from_seconds(1_000), &mut batch, &mut actions);
+        actions.iter().rev().find_map(|a| match a {
+            engine::Action::Queueing(Action::LocalQueueStatus(_, _, s)) => Some(s.pending),
+            engine::Action::Queueing(_) => None,
+        })
+    };
+    let flavor = ResourceFlavor { name: "f".into(), ..Default::default() };
+    let namespace = Event::NamespaceUpsert("n".into(), StringMap::new());
+    assert_eq!(pending(vec![namespace, Event::ResourceFlavorUpsert(Box::new(flavor)), local]), Some(0));
+    assert_eq!(pending(vec![outside.create(0, 0, 1000)]), Some(1));
+    assert_eq!(pending(vec![outside.create(0, 0, 5000)]), Some(2));
+    let first = outside.workloads[0].key.clone();
+    assert_eq!(pending(vec![Event::WorkloadDelete(first)]), Some(1));
+    assert_eq!(pending(vec![cluster]), Some(1), "it waits in the ClusterQueue, too");
+}
+
 /// A ClusterQueue that is gone, finalizer or not: its LocalQueues count nothing.
 #[test]
 fn a_local_queue_without_a_cluster_queue_counts_nothing() {

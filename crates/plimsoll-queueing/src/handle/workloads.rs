@@ -198,6 +198,7 @@ impl Queueing {
         }
         self.drop_entry_penalty(id, lq);
         self.lq_mut(lq).members.remove(&id);
+        self.dirty.local_queues.insert(lq);
         self.release_nodes(id);
         self.forget_dependencies(id, now);
         self.slice_forget(id);
