@@ -163,7 +163,11 @@ impl<'a> TasView<'a> {
             if pick.error.is_some() || pick.count == 0 || placed {
                 continue;
             }
-            let (count, flavor) = (pick.count, self.only_topology_flavor(pick));
+            let flavor = match self.has_topology_flavor(cq) {
+                true => self.only_topology_flavor(pick),
+                false => Err("workload requires Topology, but there is no TAS cache information".into()),
+            };
+            let count = pick.count;
             match flavor {
                 Ok(flavor) if self.delays_topology(id, cq, flavor) => a.delay(index),
                 Ok(flavor) => {
@@ -177,10 +181,13 @@ impl<'a> TasView<'a> {
         out
     }
 
+    /// Whether a flavor of a ClusterQueue has a topology (Kueue `ClusterQueueSnapshot.TASFlavors`).
+    fn has_topology_flavor(&self, cq: ClusterQueueId) -> bool {
+        let mut flavors = self.state.cq(cq).rules.groups.iter().flat_map(|g| &g.flavors);
+        flavors.any(|f| self.state.tas.trees.contains_key(f))
+    }
+
     fn only_topology_flavor(&self, pick: &PodSetFlavors) -> Result<FlavorId, String> {
-        if self.state.tas.trees.is_empty() {
-            return Err("workload requires Topology, but there is no TAS cache information".into());
-        }
         let mut flavors: Vec<FlavorId> =
             pick.flavors.iter().map(|p| p.flavor).filter(|f| self.state.tas.trees.contains_key(f)).collect();
         self.state.ids.sort_by_flavor_name(&mut flavors);

@@ -394,6 +394,44 @@ fn nodes_fail_as_the_gates_say() {
     }
 }
 
+/// Kueue `podSetTopologyRequest`: the flavors of the ClusterQueue count, not those of others.
+#[test]
+fn a_queue_without_a_topology_says_so() {
+    let mut w = Harness::new(Config::default(), &[], &[("a-1-x", 2)]);
+    let quota = ResourceQuota { resource: "cpu".into(), nominal: 1_000_000, ..ResourceQuota::default() };
+    let queue = ClusterQueue {
+        name: "plain".into(),
+        resource_groups: vec![ResourceGroup {
+            covered: vec!["cpu".into()],
+            flavors: vec![FlavorQuotas { flavor: "g".into(), resources: vec![quota] }],
+        }],
+        namespace_selector: Some(LabelSelector::default()),
+        fair_weight_nano: 1_000_000_000,
+        ..ClusterQueue::default()
+    };
+    let local = LocalQueue {
+        namespace: "n".into(),
+        name: "m".into(),
+        cluster_queue: "plain".into(),
+        fair_weight_nano: 1_000_000_000,
+        ..LocalQueue::default()
+    };
+    let flavor = ResourceFlavor { name: "g".into(), ..ResourceFlavor::default() };
+    let events = [
+        Event::ResourceFlavorUpsert(Box::new(flavor)),
+        Event::ClusterQueueUpsert(Box::new(queue)),
+        Event::LocalQueueUpsert(Box::new(local)),
+    ];
+    w.step(events.into_iter().map(engine::Event::Queueing).collect());
+    let mut j = job("j", 1, request(None, Some("rack"), &[]));
+    j.queue = "m".into();
+    // Any flavor will do for pods that ask for nothing.
+    j.pod_sets[0].spec.containers[0].requests = Resources::default();
+    w.submit(j);
+    let said = w.condition("j", cond::QUOTA_RESERVED);
+    assert!(said.ends_with("workload requires Topology, but there is no TAS cache information"), "{said}");
+}
+
 /// Taints: what is tolerated for ever doesn't matter; what is tolerated for a time does once the pods ended.
 #[test]
 fn tolerations_decide_whether_a_taint_matters() {
