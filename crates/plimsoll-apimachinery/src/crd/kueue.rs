@@ -173,9 +173,7 @@ mod tests {
     #[test]
     fn a_flavor_keeps_its_topology_and_may_change_otherwise() {
         let kind = kind("ResourceFlavor", "v1beta2");
-        let flavor = |topology: &str, zone: &str| {
-            json!({ "spec": { "nodeLabels": { "zone": zone }, "topologyName": topology } })
-        };
+        let flavor = |topology: &str, zone: &str| json!({ "spec": { "nodeLabels": { "zone": zone }, "topologyName": topology } });
         let update = |new: &Value| check(&kind, Some(&flavor("t", "a")), new);
         assert_eq!(update(&flavor("t", "b")), [""; 0]);
         let kept = "spec: Invalid value: topologyName is immutable when topologyName is set";
