@@ -10,6 +10,14 @@ const WORKLOAD_CLASS: &str = "kueue.x-k8s.io/workloadpriorityclass";
 const POD_CLASS: &str = "scheduling.k8s.io/priorityclass";
 /// Most domains of an assignment, as in the definition.
 const MAX_DOMAINS: usize = 100_000;
+/// Most levels of an assignment, as in the definition.
+const MAX_LEVELS: usize = 16;
+/// Most bytes of the assignments of a workload in the flat form, about. Objects are converted before they are validated, and a few
+/// bytes of the other form stand for as many domains as one likes: what is larger stays as it is.
+const MAX_FLAT: usize = 64 << 20;
+/// What a domain takes, and a value of one, beside its text.
+const DOMAIN_BYTES: usize = 256;
+const VALUE_BYTES: usize = 64;
 
 type Object = Map<String, Value>;
 
@@ -98,7 +106,10 @@ fn back(kind: &str, map: &mut Object) {
             }
             if let Some(status) = within(map, "status") {
                 rename(status, "accumulatedPastExecutionTimeSeconds", "accumulatedPastExexcutionTimeSeconds");
-                assignments(status, flatten);
+                let mut left = MAX_FLAT;
+                assignments(status, |compressed| {
+                    flatten(compressed, &mut left).unwrap_or_else(|| compressed.clone())
+                });
             }
         }
         "MultiKueueCluster" => {
@@ -154,7 +165,7 @@ fn priority_class_back(spec: &mut Object) {
     spec.insert("priorityClassName".to_owned(), reference["name"].clone());
 }
 
-fn assignments(status: &mut Object, change: fn(&Value) -> Value) {
+fn assignments(status: &mut Object, mut change: impl FnMut(&Value) -> Value) {
     let sets = within(status, "admission").and_then(|a| a.get_mut("podSetAssignments")?.as_array_mut());
     for set in sets.into_iter().flatten().filter_map(Value::as_object_mut) {
         if let Some(assignment) = set.get_mut("topologyAssignment").filter(|a| a.is_object()) {
@@ -174,7 +185,7 @@ fn compress(flat: &Value) -> Value {
     if domains.is_empty() {
         return json!({ "levels": levels, "slices": [] });
     }
-    let values = (0..levels.len()).map(|level| {
+    let values = (0..levels.len().min(MAX_LEVELS)).map(|level| {
         let of =
             |d: &Value| array(d, "values").get(level).and_then(Value::as_str).unwrap_or_default().to_owned();
         individual(&domains.iter().map(of).collect::<Vec<_>>())
@@ -220,20 +231,22 @@ pub(super) fn individual<S: AsRef<str>>(values: &[S]) -> Value {
     json!({ "individual": made })
 }
 
-/// The form of v1beta2 to the flat one.
-fn flatten(compressed: &Value) -> Value {
+/// The form of v1beta2 to the flat one; `None` where that takes more than is `left`.
+fn flatten(compressed: &Value, left: &mut usize) -> Option<Value> {
     let mut domains = Vec::new();
     for slice in array(compressed, "slices") {
         let count = slice["domainCount"].as_u64().and_then(|c| usize::try_from(c).ok()).unwrap_or_default();
         for i in 0..count.min(MAX_DOMAINS.saturating_sub(domains.len())) {
-            let values: Vec<String> =
-                array(slice, "valuesPerLevel").iter().map(|level| value_at(level, i)).collect();
+            let levels = array(slice, "valuesPerLevel").iter().take(MAX_LEVELS);
+            let values: Vec<String> = levels.map(|level| value_at(level, i)).collect();
+            let bytes: usize = values.iter().map(|value| value.len() + VALUE_BYTES).sum();
+            *left = left.checked_sub(DOMAIN_BYTES + bytes)?;
             let counts = &slice["podCounts"];
             let pods = counts.get("universal").or_else(|| array(counts, "individual").get(i));
             domains.push(json!({ "values": values, "count": pods }));
         }
     }
-    json!({ "levels": array(compressed, "levels"), "domains": domains })
+    Some(json!({ "levels": array(compressed, "levels"), "domains": domains }))
 }
 
 fn value_at(level: &Value, index: usize) -> String {
@@ -336,5 +349,25 @@ mod tests {
         let made = convert(object("v1beta2", "Workload", json!({ "status": huge })), "v1beta1");
         let sets = &made["status"]["admission"]["podSetAssignments"][0];
         assert_eq!(sets["topologyAssignment"]["domains"].as_array().unwrap().len(), MAX_DOMAINS);
+    }
+
+    /// A body of a few kilobytes that would become gigabytes.
+    #[test]
+    fn what_becomes_too_large_stays_as_it_is() {
+        let slices =
+            json!([{ "domainCount": MAX_DOMAINS, "valuesPerLevel": [{ "universal": "x".repeat(5000) }] }]);
+        let set = json!({ "topologyAssignment": { "slices": slices } });
+        let small = json!({ "topologyAssignment": { "slices": [{ "domainCount": 2 }] } });
+        let status = json!({ "admission": { "podSetAssignments": [small, set, set] } });
+        let made = convert(object("v1beta2", "Workload", json!({ "status": status })), "v1beta1");
+        let sets = &made["status"]["admission"]["podSetAssignments"];
+        assert_eq!(sets[0]["topologyAssignment"]["domains"].as_array().unwrap().len(), 2);
+        assert_eq!((&sets[1], &sets[2]), (&set, &set));
+        let levels = vec!["l"; 500];
+        let flat = json!({ "levels": levels, "domains": [{ "values": [] }, { "values": ["a"] }] });
+        let status = json!({ "admission": { "podSetAssignments": [{ "topologyAssignment": flat }] } });
+        let made = convert(object("v1beta1", "Workload", json!({ "status": status })), "v1beta2");
+        let slice = &made["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]["slices"][0];
+        assert_eq!(slice["valuesPerLevel"].as_array().unwrap().len(), MAX_LEVELS);
     }
 }
