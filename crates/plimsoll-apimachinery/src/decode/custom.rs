@@ -181,6 +181,15 @@ struct Any<'f> {
 
 impl Any<'_> {
     /// `spec.list[0].key`.
+    /// The length of the path, about.
+    fn length(&self) -> usize {
+        let of = |step: &Step| match step {
+            Step::Index(_) => 8,
+            Step::Key(key) => key.len() + 1,
+        };
+        self.steps.iter().map(of).sum()
+    }
+
     fn path(&self) -> String {
         let mut path = String::new();
         for step in self.steps.iter() {
@@ -274,7 +283,7 @@ impl<'de> Visitor<'de> for Any<'_> {
         while let Some(key) = access.next_key::<String>()? {
             let twice = map.contains_key(&key);
             self.steps.push(Step::Key(key));
-            if twice && self.findings.strict.len() < MAX_STRICT {
+            if twice && self.findings.looks(self.length()) {
                 let path = self.path();
                 push(&mut self.findings.strict, "duplicate", &path);
             }

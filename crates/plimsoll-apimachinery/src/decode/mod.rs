@@ -72,6 +72,8 @@ struct Findings {
     object: Value,
     /// Unknown and duplicate fields, in order of appearance, at most [`MAX_STRICT`].
     strict: Vec<String>,
+    /// Bytes of the paths that were looked at for that, those of the same field again and again among them.
+    looked: usize,
     /// The first value of a wrong type, in Go's words.
     error: Option<String>,
     /// The first value that its own decoder can't read: Go's reads on after others, but not after this.
@@ -82,6 +84,20 @@ struct Findings {
 
 /// Upstream reports this many unknown and duplicate fields.
 const MAX_STRICT: usize = 100;
+/// Most bytes of their paths: a body may have the same field a hundred thousand times under a key of a megabyte.
+const MAX_LOOKED: usize = 16 << 20;
+
+impl Findings {
+    /// Whether another unknown or duplicate field is looked at, whose path has so many bytes. The first one always is.
+    fn looks(&mut self, path: usize) -> bool {
+        let looks = self.strict.len() < MAX_STRICT && self.looked < MAX_LOOKED;
+        if looks {
+            // Beside the path, it is compared with those before.
+            self.looked += path + MAX_STRICT;
+        }
+        looks
+    }
+}
 
 /// Decodes the body of a create or update.
 ///

@@ -1,7 +1,7 @@
 //! The walk over the body of a built-in kind: its position and its findings.
 
+use super::Findings;
 use super::go_types::element_type;
-use super::{Findings, MAX_STRICT};
 use crate::schema::Schemas;
 
 /// A step of the path to the value that is decoded.
@@ -42,9 +42,19 @@ impl<'s> Walk<'s> {
         path
     }
 
+    /// The length of the prefix, about.
+    fn length(&self) -> usize {
+        let of = |frame: &Frame<'_>| match frame {
+            Frame::Index(_) => 8,
+            Frame::Field(_, name) => name.len() + 1,
+            Frame::Key(key) => key.len() + 1,
+        };
+        self.frames.iter().map(of).sum()
+    }
+
     /// Records an unknown or duplicate field of the current value.
     pub fn strict(&mut self, what: &str, name: &str) {
-        if self.findings.strict.len() < MAX_STRICT {
+        if self.findings.looks(self.length() + name.len()) {
             let text = format!("{what} field \"{}{name}\"", self.prefix());
             if !self.findings.strict.contains(&text) {
                 self.findings.strict.push(text);
