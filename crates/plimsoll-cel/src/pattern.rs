@@ -15,6 +15,11 @@ pub fn compile(pattern: &str, most: usize) -> Result<Regex, String> {
     RegexBuilder::new(&translated).size_limit(most).build().map_err(|e| e.to_string())
 }
 
+/// Whether it is a regular expression of Go, however large it would be when it is compiled.
+pub fn is_valid(pattern: &str) -> bool {
+    translate(pattern).is_ok_and(|translated| regex_syntax::parse(&translated).is_ok())
+}
+
 struct Translation<'p> {
     rest: &'p str,
     out: String,

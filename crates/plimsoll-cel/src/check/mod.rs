@@ -14,8 +14,9 @@ use crate::error::{CompileError, display_error};
 use crate::eval::is_duration;
 use crate::{library, pattern};
 
-/// Largest compiled regular expression that the check reads, in bytes.
-const MAX_PATTERN: usize = 1 << 20;
+/// Most errors that are told, as in cel-go, and about how many bytes of them: each has the whole source.
+const MAX_ERRORS: usize = 100;
+const MAX_ERROR_BYTES: usize = 256 << 10;
 
 /// The type of an expression.
 ///
@@ -32,6 +33,11 @@ pub(crate) fn check(
     // Literals are looked at where the types are right.
     let errors = if checker.errors.is_empty() { checker.literals } else { checker.errors };
     if errors.is_empty() { Ok(found) } else { Err(CompileError(errors.join("\n"))) }
+}
+
+/// Whether another error is told.
+fn has_room(errors: &[String]) -> bool {
+    errors.len() < MAX_ERRORS && errors.iter().map(String::len).sum::<usize>() < MAX_ERROR_BYTES
 }
 
 struct Checker<'a> {
@@ -135,8 +141,10 @@ impl<'a> Checker<'a> {
     }
 
     fn error(&mut self, at: usize, what: &str) {
-        let shown = self.shown_at(at, what);
-        self.errors.push(shown);
+        if has_room(&self.errors) {
+            let shown = self.shown_at(at, what);
+            self.errors.push(shown);
+        }
     }
 
     fn shown_at(&self, at: usize, what: &str) -> String {
@@ -153,10 +161,10 @@ impl<'a> Checker<'a> {
         let right = match function {
             "timestamp" => library::of_string(function, text).is_ok(),
             "duration" => is_duration(text),
-            "matches" => pattern::compile(text, MAX_PATTERN).is_ok(),
+            "matches" => pattern::is_valid(text),
             _ => true,
         };
-        if !right {
+        if !right && has_room(&self.literals) {
             let quoted =
                 ['\'', '"'].iter().find_map(|quote| self.source.find(&format!("{quote}{text}{quote}")));
             let shown = self.shown_at(quoted.unwrap_or(0), &format!("invalid {function} argument"));

@@ -139,3 +139,18 @@ fn errors() {
         assert_eq!(ty(source), Err(want.to_owned()), "{source}");
     }
 }
+
+/// Patterns are read, not compiled: one that is too large is no error until it is used. Errors have the whole source, and are as many as
+/// may be told.
+#[test]
+fn large_patterns_and_many_errors() {
+    assert_eq!(ty(r"object.a.matches('\\pL{40}')"), Ok("bool".to_owned()));
+    let many = format!("[{}]", vec!["nosuch(1)"; 150].join(", "));
+    let told = ty(&many).expect_err("not declared");
+    let errors = told.matches("ERROR").count();
+    assert!(
+        (1..=MAX_ERRORS).contains(&errors) && told.len() < 2 * MAX_ERROR_BYTES,
+        "{errors} {}",
+        told.len()
+    );
+}
