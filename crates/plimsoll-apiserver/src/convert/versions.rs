@@ -64,6 +64,9 @@ impl OtherVersions {
 impl Versions for OtherVersions {
     fn kind(&self, api_version: &str) -> Option<Arc<Kind>> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        if group != self.kind.gvk.group {
+            return None;
+        }
         let kind = self.kind.gvk.kind.clone();
         let gvk = Gvk { group: group.to_owned(), version: version.to_owned(), kind };
         self.table.kind(&gvk).cloned()
