@@ -62,16 +62,19 @@ impl Validation {
 }
 
 /// Sets the namespace's default queue on an object without a queue, and the default priority class on one without a class, with a
-/// queue or without, where they exist (Kueue KEP-2936, KEP-10765). Objects that jobs own get neither.
+/// queue or without, where they exist (Kueue KEP-2936, KEP-10765). Objects that jobs own get neither, nor do those that are being
+/// deleted. Without a queue an object gets the class when it is made only: Kueue refuses updates of running Deployments and sets from
+/// when there is such a class, since none may be added then.
 pub(crate) fn default_queue(review: &Review<'_>, object: &mut Value, env: Env<'_>) {
     let has = |object: &Value, label: &str| json::label_opt(object, label).is_some_and(|v| !v.is_empty());
-    if ancestors::owner_may_be_queued(object, env) {
+    if json::deleting(object) || ancestors::owner_may_be_queued(object, env) {
         return;
     }
     if !has(object, names::QUEUE) && has_default_queue(review, env.objects) {
         json::set(object, &["metadata", "labels", names::QUEUE], names::DEFAULT_QUEUE.into());
     }
     if env.config.webhook_gates.default_priority_class
+        && (review.operation == Operation::Create || has(object, names::QUEUE))
         && !has(object, names::PRIORITY_CLASS)
         && env.objects.get(Kind::WorkloadPriorityClass, "", "default").is_some()
     {

@@ -517,6 +517,23 @@ fn webhooks_follow_their_gates() {
     // KEP-10765: defaulting does not depend on the queue.
     assert_eq!(class(on, json!({"metadata": {"namespace": "ns", "name": "x"}, "spec": {}})), "default");
     assert_eq!(class(WebhookGates { default_priority_class: false, ..on }, queued(&json!({}))), "");
+    // A Deployment that runs without a queue stays as it is, and so does one that is being deleted.
+    let updated = |labels: Value, deleted: bool| {
+        let mut fixture = with(on);
+        fixture.put(Kind::WorkloadPriorityClass, json!({"metadata": {"name": "default"}, "value": 1}));
+        let mut deployment = json!({"metadata": {"namespace": "ns", "name": "x", "labels": labels},
+            "spec": {"template": {"spec": {"containers": []}}}, "status": {"readyReplicas": 1}});
+        if deleted {
+            deployment["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        }
+        let old = deployment.clone();
+        mutate(&review("apps", "deployments", "ns", Some(&old)), &mut deployment, fixture.env(NOW));
+        plimsoll_api::json::label(&deployment, names::PRIORITY_CLASS).to_owned()
+    };
+    let queue = json!({names::QUEUE: "main"});
+    assert_eq!(updated(json!({}), false), "");
+    assert_eq!(updated(queue.clone(), false), "default");
+    assert_eq!(updated(queue, true), "");
     let set = |size: i64| {
         let template = json!({"spec": {"containers": []}});
         queued(&json!({"spec|leaderWorkerTemplate": {"size": size, "workerTemplate": template}}))
