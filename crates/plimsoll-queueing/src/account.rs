@@ -208,6 +208,8 @@ impl Queueing {
         let was_holding = before.is_some_and(|b| b.phase.holds_quota());
         if after.phase == Phase::Finished || !after.active {
             self.unqueue(id);
+            // It no longer waits where there is no ClusterQueue either.
+            self.dirty.local_queues.insert(after.lq);
             // A deactivated workload that keeps its reservation may be admitted without another one when it is active again.
             if !after.phase.holds_quota() {
                 self.drop_entry_penalty(id, after.lq);

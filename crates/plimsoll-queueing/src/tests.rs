@@ -117,6 +117,10 @@ fn workloads_wait_in_a_local_queue_without_a_cluster_queue() {
     assert_eq!(pending(vec![namespace, Event::ResourceFlavorUpsert(Box::new(flavor)), local]), Some(0));
     assert_eq!(pending(vec![outside.create(0, 0, 1000)]), Some(1));
     assert_eq!(pending(vec![outside.create(0, 0, 5000)]), Some(2));
+    assert_eq!(pending(vec![outside.create(0, 0, 1000)]), Some(3));
+    let mut last = outside.workloads[2].clone();
+    (last.active, last.version) = (false, last.version + 1);
+    assert_eq!(pending(vec![Event::WorkloadUpsert(Box::new(last))]), Some(2), "it was deactivated");
     let first = outside.workloads[0].key.clone();
     assert_eq!(pending(vec![Event::WorkloadDelete(first)]), Some(1));
     assert_eq!(pending(vec![cluster]), Some(1), "it waits in the ClusterQueue, too");
