@@ -70,6 +70,8 @@ struct UnderWay {
     tasks: tokio::task::JoinSet<(Lane, Group)>,
     /// How many there are of each group.
     of: [usize; Group::ALL.len()],
+    /// The group that is offered the next place first: groups share places and tokens.
+    turn: usize,
 }
 
 impl UnderWay {
@@ -170,12 +172,15 @@ enum Turn {
 fn begin(lanes: &mut Lanes, under_way: &mut UnderWay, context: &Context) {
     let mut more = !context.health.paused();
     while std::mem::take(&mut more) {
-        for (group, limit) in Group::ALL.into_iter().zip(&context.limits) {
+        let first = under_way.turn;
+        let groups = Group::ALL.into_iter().zip(&context.limits).cycle();
+        for (group, limit) in groups.skip(first).take(Group::ALL.len()) {
             if !under_way.has_room(group) {
                 continue;
             }
             let Some((lane, action, turn)) = next(lanes, group, limit, &context.throttle) else { continue };
             more = true;
+            under_way.turn = (group as usize + 1) % Group::ALL.len();
             let mut context = context.clone();
             if limit.is_some() {
                 context.api = context.api.prepaid(limit);
