@@ -212,13 +212,21 @@ fn render_admission(admission: &Admission, old: &Value, bytes: &[String]) -> Val
     out
 }
 
-/// One slice; what the values of all domains share is written once, as for thousands of nodes the object would grow too large.
+/// Fewer names of nodes are written whole, which is easier to read.
+const WHOLE_NAMES: usize = 64;
+
+/// One slice; values that all domains share are written once, and for many domains also what their values begin and end with: for
+/// thousands of nodes the object would grow too large.
 fn render_topology(topology: &TopologyAssignment) -> Value {
     let per_level: Vec<Value> = (0..topology.levels.len())
         .map(|level| {
             let values: Vec<&str> =
                 topology.domains.iter().map(|d| d.0.get(level).map_or("", String::as_str)).collect();
-            individual(&values)
+            match values.split_first() {
+                _ if values.len() > WHOLE_NAMES => individual(&values),
+                Some((first, rest)) if rest.iter().all(|v| v == first) => json!({"universal": first}),
+                _ => json!({"individual": {"roots": values}}),
+            }
         })
         .collect();
     let counts: Vec<i32> = topology.domains.iter().map(|d| d.1).collect();

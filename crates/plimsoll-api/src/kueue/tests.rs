@@ -235,7 +235,15 @@ fn an_admission_survives_writing_and_reading() {
     again["status"] = workload_status_patch(&object, &update);
     assert_eq!(workload(&again).unwrap(), read);
     let places = |o: &Value| o["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"].clone();
-    assert_eq!(places(&again), places(&object), "what the names of nodes share is written once");
+    let names = |o: &Value| places(o)["slices"][0]["valuesPerLevel"][1]["individual"].clone();
+    assert_eq!(names(&again), json!({"roots": ["n1", "n2"]}));
+    let mut many = update;
+    if let Some(Some(a)) = &mut many.admission {
+        let domains = (0..100).map(|i| (vec!["b".to_owned(), format!("n{i}")], 1)).collect();
+        a.assignments[0].topology.as_mut().unwrap().domains = domains;
+    }
+    again["status"] = workload_status_patch(&object, &many);
+    assert_eq!(names(&again)["prefix"], "n", "what many names share is written once");
 }
 
 #[test]
