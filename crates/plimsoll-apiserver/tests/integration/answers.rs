@@ -79,7 +79,7 @@ async fn what_a_service_of_the_same_name_has_is_taken() {
     }
 }
 
-/// Whoever asks for a generated name may try again, with a name of their own, too.
+/// A client that asks for a generated name may try again, also where it gave a name itself.
 #[tokio::test]
 async fn a_name_that_exists_beside_a_prefix() {
     let api = Api::new(ServerConfig::default()).await;
